@@ -71,9 +71,10 @@ def predict_peak_bytes(model: GNN, graphs: RunGraphs) -> int:
 def predict_added_bytes(model: GNN, graphs: RunGraphs) -> int:
     """Predict what a run will take besides what is resident now.
 
-    Counted are the aggregate of static input and the hidden rows that live at once. In training
-    these are all rows that backward reads and works on; in evaluation the input, the aggregate and
-    the output of one layer. Walk orders and buffers of the exchange are left out: some percent.
+    Counted are the aggregate of static input, what is as large as the weights, and the hidden rows
+    that live at once. In training these are all rows that backward reads and works on; in
+    evaluation the input, the aggregate and the output of one layer. Walk orders and buffers of the
+    exchange are left out: some percent. `WeightTraffic.working_bytes` has the factors of K-FAC.
 
     Args:
         model: Model to train.
@@ -104,7 +105,7 @@ def predict_added_bytes(model: GNN, graphs: RunGraphs) -> int:
     if model.recomputes and not is_simple and _COMPILER not in sys.modules:
         static_bytes += _COMPILER_BYTES
     num_edges = graphs.exact.blocks.forward.num_edges
-    typed = typed_bytes(model, graphs.training.num_rows, num_edges)
+    typed = typed_bytes(model, graphs.training.num_rows, num_edges) + moment_bytes(model)
     walked = 0
     if is_device:
         part = graphs.exact.part
@@ -207,7 +208,8 @@ def device_bytes(config: TrainConfig, ends: DataInfo, part: PartSizes, *, featur
     feature_bytes = ends.size.num_edge_features * config.model.reads_edge_features * ITEM_BYTES
     edges = (_EDGE_BYTES + feature_bytes) * num_edges + _CLONE_BYTES * num_clones
     edges += walk_bytes(model, num_clones, num_edges) + score_bytes(model, num_edges)
-    return placed + working + edges + typed_bytes(model, num_rows, num_edges)
+    typed = typed_bytes(model, num_rows, num_edges) + moment_bytes(model)
+    return placed + working + edges + typed
 
 
 def score_bytes(model: GNN, num_edges: int) -> int:
@@ -223,26 +225,38 @@ def score_bytes(model: GNN, num_edges: int) -> int:
     return max(conv.edge_bytes for conv in model.convolutions) * num_edges
 
 
-def typed_bytes(model: GNN, num_rows: int, num_edges: int, *, num_missing_rows: int = 0) -> int:
-    """Say what a typed model takes besides: its many weights, its first rows, edges by relation.
+def moment_bytes(model: GNN, *, num_missing_rows: int = 0) -> int:
+    """Say what is kept beside the weights: gradients, moments, and the weights of the best epoch.
+
+    Args:
+        model: Model to train.
+        num_missing_rows: Learned rows of its first layer that the model was not built with.
+
+    Returns:
+        Bytes, with the two moments of Adam.
+    """
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    first = model.convolutions[0]
+    if isinstance(first, LearnedRelationalConv):
+        weights += num_missing_rows * first.own.shape[1]
+    return ITEM_BYTES * _WEIGHT_COPIES * weights
+
+
+def typed_bytes(model: GNN, num_rows: int, num_edges: int) -> int:
+    """Say what a typed model takes besides: its first rows, and edges by relation.
 
     Args:
         model: Model to train.
         num_rows: Number of rows that it works on.
         num_edges: Number of edges of this rank.
-        num_missing_rows: Learned rows of its first layer that the model was not built with.
 
     Returns:
         Bytes; 0 for other models.
     """
     if not model.config.kind.is_typed:
         return 0
-    weights = sum(parameter.numel() for parameter in model.parameters())
-    first = model.convolutions[0]
-    if isinstance(first, LearnedRelationalConv):
-        weights += num_missing_rows * first.own.shape[1]
     rows = num_rows * model.config.hidden_width
-    return ITEM_BYTES * (_WEIGHT_COPIES * weights + 2 * rows) + _RELATION_EDGE_BYTES * num_edges
+    return ITEM_BYTES * 2 * rows + _RELATION_EDGE_BYTES * num_edges
 
 
 def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
@@ -255,8 +269,9 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
     - buffers for the rows of all leaves, see `leaf_bytes`;
     - scores of edges, see `score_bytes`;
     - messages of weights and factors of K-FAC, see `WeightTraffic.working_bytes`;
-    - the extra memory of typed models, see `typed_bytes`. Without features, their first layer
-      learns at most one row for each vertex and relation, and for each edge.
+    - gradients and moments, see `moment_bytes`. Without features, the first layer of a typed model
+      learns at most one row for each vertex and relation, and for each edge;
+    - the extra memory of typed models, see `typed_bytes`.
 
     Args:
         manifest: Manifest of the partition.
@@ -289,9 +304,8 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
         memory[number] += working_bytes(
             model, layer_rows, part.num_roots, kept_input_bytes=is_kept * input_bytes
         )
-        memory[number] += typed_bytes(
-            model, part.num_roots, part.num_edges, num_missing_rows=num_learned
-        )
+        memory[number] += typed_bytes(model, part.num_roots, part.num_edges)
+        memory[number] += moment_bytes(model, num_missing_rows=num_learned)
     return memory
 
 

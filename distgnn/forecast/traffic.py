@@ -18,6 +18,7 @@ from distgnn.nn.norm import BatchNorm
 from distgnn.nn.relational import LearnedRelationalConv
 from distgnn.ops import SparseRows
 from distgnn.optim.described import describe_factors
+from distgnn.optim.lbfgs import NUMBERS_BYTES
 from distgnn.optim.optimizers import NUM_MOMENTS
 from distgnn.partition.directory.store import read_part
 from distgnn.settings.kfac import parse
@@ -474,6 +475,8 @@ def weight_traffic(
     ]
     if config.labels_as_input:
         statistics.append(WITHHELD_BYTES)
+    if config.optimizer == "lbfgs":
+        statistics += NUMBERS_BYTES
     shapes = gradient_shapes(model, num_rows)
     factors = None
     if config.optimizer == "kfac":

@@ -14,7 +14,7 @@ from distgnn.nn.layers import MappedAtOnce, Recomputed
 from distgnn.nn.linear import Linear
 from distgnn.nn.relational import RGCNConv
 from distgnn.nn.sage import SAGEConv
-from distgnn.optim.factors import num_values
+from distgnn.optim.factors import CHUNK_BYTES, num_values
 from distgnn.settings.kfac import KfacOptions
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ _ITEM_BYTES = 4
 # float64, the widest factor, its vectors, and the workspace of a decomposition.
 _COPIES = 4
 _WORK_BYTES = 8 * 4
+# Of a map that is preconditioned: what it was multiplied with so far, in both layouts, the products
+# of eigenvalues, and a result.
+_PRODUCTS = 5
 
 
 class Side(NamedTuple):
@@ -53,6 +56,13 @@ class FactorGroup(NamedTuple):
 
     sides: tuple[Side, ...]
     num_weights: int
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes of the maps that are preconditioned at once."""
+        *inputs, output = (side.width for side in self.sides)
+        one = _ITEM_BYTES * max(inputs) * output
+        return max(one, min(_ITEM_BYTES * self.num_weights, CHUNK_BYTES))
 
 
 class FactorTraffic(NamedTuple):
@@ -111,12 +121,18 @@ class FactorTraffic(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that a rank keeps, at most, and works on."""
+        """Bytes that a rank keeps, at most, and works on, besides gradients and two moments.
+
+        It works on a decomposition, and then on the steps of all maps, of which the largest needs
+        some copies. Momentum of the maps, and Adam's moments of all else, are two moments at most.
+        """
         widest = self.options.widest
         sides = [side.width for group in self.groups for side in group.sides]
         kept = sum(width if width > widest else width**2 for width in sides)
         work = max((width**2 for width in sides if width <= widest), default=0)
-        return _COPIES * _ITEM_BYTES * kept + _WORK_BYTES * work
+        steps = _ITEM_BYTES * sum(group.num_weights for group in self.groups)
+        largest = max((group.most_bytes for group in self.groups), default=0)
+        return _COPIES * _ITEM_BYTES * kept + max(_WORK_BYTES * work, steps + _PRODUCTS * largest)
 
 
 def _decomposed_values(width: int, widest: int) -> int:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 PRECONDITIONER = "preconditioner"
 """Phase of a clock: factors, their decompositions, and products with these."""
+CHUNK_BYTES = 1 << 24
+"""Bytes of a parameter's maps that are preconditioned at once; a few copies of them are made."""
 
 # Rows that are copied at a time, and columns of sparse rows that are dense at a time.
 _COPIED_ROWS = 4096

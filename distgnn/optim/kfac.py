@@ -15,7 +15,14 @@ from distgnn.nn.decoders import MlpDecoder
 from distgnn.nn.gat import AttentionConvolution
 from distgnn.nn.linear import Linear
 from distgnn.nn.relational import RGCNConv
-from distgnn.optim.factors import PRECONDITIONER, Factors, Key, Reader, connected
+from distgnn.optim.factors import (
+    CHUNK_BYTES,
+    PRECONDITIONER,
+    Factors,
+    Key,
+    Reader,
+    connected,
+)
 from distgnn.optim.optimizers import Adam, Sgd
 from distgnn.optim.sharing import Grid, shares
 from distgnn.settings.kfac import KfacOptions
@@ -33,8 +40,6 @@ ADAM_SHARE = 0.1
 _JITTERS = (0.0, 1e-6, 1e-5, 1e-4)
 """Shares of the mean eigenvalue that are added in turn until a factor can be decomposed."""
 _FAILED = len(_JITTERS)
-CHUNK_BYTES = 1 << 24
-"""Bytes of a parameter's maps that are preconditioned at once; a few copies of them are made."""
 
 
 class Whole(Protocol):

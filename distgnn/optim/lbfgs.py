@@ -27,6 +27,11 @@ MEMORY = 10
 """Pairs of steps and changes of the gradient that are remembered."""
 MOST_EVALUATIONS = 10
 """Evaluations of the loss in a line search, at most."""
+NUMBERS_BYTES = (16, 8, 8, 8, 8)
+"""Bytes of each sum of numbers that decide, in a search that evaluates once.
+
+They are slope and length of the direction; then loss, penalty and slope there; and a square.
+"""
 _LEAST_CURVATURE = 1e-10
 
 

@@ -28,7 +28,8 @@ class WeightTraffic(NamedTuple):
     Attributes:
         shapes: Shape of each gradient that is summed, float32.
         rule: Rule of the weights that ranks tell each other.
-        statistics: Bytes of each sum of statistics, such as those of batch norm.
+        statistics: Bytes of each sum of statistics, such as those of batch norm, and of the numbers
+            of a line search that evaluates once.
         num_moments: Moments of the optimizer for each weight.
         factors: Factors of K-FAC; None for other optimizers.
         seed: Seed of the run, from which groups of ranks are drawn.

@@ -12,7 +12,7 @@ from training import EDGE_MODELS, check_equal, ends_of, first_step, make_config
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
-from distgnn.forecast.memory import memory_of_ranks, score_bytes
+from distgnn.forecast.memory import memory_of_ranks, moment_bytes, score_bytes
 from distgnn.forecast.traffic import forecast
 from distgnn.partition import assign
 from distgnn.partition.directory.store import read_manifest, read_part, write
@@ -142,7 +142,8 @@ def test_memory_of_features_and_their_scores_is_predicted(tmp_path):
         return forecast(tmp_path / "p", manifest, make_config(receptive_field=False, **options))
 
     def memory(**options):
-        return np.array(memory_of_ranks(manifest, predict(**options)))
+        found = predict(**options)
+        return np.array(memory_of_ranks(manifest, found)) - moment_bytes(found.model)
 
     edges = np.array([part.num_edges for part in manifest.parts])
     gat = {"model": "gat", "heads": 2, "last_heads": 5}

@@ -10,6 +10,8 @@ from distgnn.api.strategy import spell_out
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets.errors import InputError
+from distgnn.exchange.base import all_reduce_bytes
+from distgnn.forecast.traffic import planned_weights
 from distgnn.nn.config import ModelConfig
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.loop.trainer import Trainer
@@ -47,6 +49,12 @@ def trained(name, num_parts, **options):
     return run_ranks(num_parts, on_rank)
 
 
+def predicted(trainer):
+    """Return the traffic of weights that is predicted for a run."""
+    tables = trainer.weights.tables
+    return planned_weights(trainer.config, trainer.gnn, tables, trainer.graphs)
+
+
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "gcn-alone"])
 def test_losses_are_those_of_one_rank_and_fall_in_every_epoch(name):
     ((_, expected, _),) = trained(name, 1, epochs=6)
@@ -68,6 +76,18 @@ def test_bytes_are_those_of_all_evaluations_of_an_epoch():
     assert counts[0] >= 2
     assert [r["halo_bytes_sent"] for r in records] == [plain[0] * count for count in counts]
     assert all(record["weight_bytes_sent"] > 0 for record in records)
+
+
+@pytest.mark.parametrize("name", ["gcn", "sgc"])
+def test_bytes_of_a_search_with_one_evaluation_are_predicted(name):
+    for trainer, records, passes in trained(name, 3, epochs=6):
+        counts = [passes.count(epoch) for epoch in range(6)]
+        assert 1 in counts[1:]
+        one = predicted(trainer).bytes_in_epoch(3)
+        # Each evaluation more sends gradients, loss, penalty and slope.
+        more = one - 3 * (all_reduce_bytes(16, 3) + all_reduce_bytes(8, 3))
+        for record, count in zip(records[1:], counts[1:], strict=True):
+            assert record["weight_bytes_sent"] == one + (count - 1) * more
 
 
 def test_sgc_propagates_its_input_once_however_many_evaluations_there_are():
