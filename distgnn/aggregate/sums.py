@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
 from distgnn.aggregate.overlap import RowSteps, overlap
+from distgnn.kernels.devices import PROCESSOR
 from distgnn.kernels.tensors import computed
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 Factors = tuple["torch.Tensor | None", "torch.Tensor | None"]
 _NO_FACTORS = (None, None)
+_LINE_BYTES = 64
+# Edges a row from which on a copy of the rows, times their factors, costs less than it saves.
+_READ_OFTEN = 8
 
 
 class Weighting(NamedTuple):
@@ -108,9 +112,12 @@ def pass_sum(
     buffers, width, dtype = exchange.buffers, rows.shape[1], dtype or rows.dtype
     is_alone = direction.root_from_leaf.num_edges == 0 and direction.reduce.route.num_out == 0
     is_here = is_alone and direction.send.route.num_out == direction.leaf_from_root.num_edges == 0
-    # The kernel applies source factors edge by edge, for nothing. But rows that leaves read, here
-    # or on other ranks, need them before they leave; and a kernel takes factors or weights.
-    if source_factor is not None and (not is_here or direction.root_from_root.weight is not None):
+    # The kernel applies source factors edge by edge, for nothing where rows are long. But rows that
+    # leaves read, here or on other ranks, need them before they leave; and a kernel takes factors
+    # or weights.
+    inner = direction.root_from_root
+    is_first = not is_here or inner.weight is not None or _is_short(rows, inner.num_edges)
+    if source_factor is not None and is_first:
         scaled = buffers.empty(rows.shape[0], width, rows.dtype)
         kernels.scale_rows(rows, source_factor, scaled)
         rows, source_factor = scaled, None
@@ -130,6 +137,19 @@ def pass_sum(
         elif result is not total:
             result.copy_(total)
     return result
+
+
+def _is_short(rows: Tensor, num_edges: int) -> bool:
+    """Return whether a factor costs an edge as much as its row, a line of the cache or less.
+
+    A copy of the rows times their factors has the same bits in the sum, unless it is rounded.
+    """
+    row_bytes = rows.shape[1] * rows.element_size()
+    is_rounded = computed(rows.dtype) != rows.dtype
+    is_read_often = num_edges >= _READ_OFTEN * len(rows)
+    return (
+        row_bytes <= _LINE_BYTES and is_read_often and not is_rounded and rows.device == PROCESSOR
+    )
 
 
 class SumAcrossCut(torch.autograd.Function):

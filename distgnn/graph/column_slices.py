@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from distgnn.comm.group import Group
 
-SLICE_COLUMNS = 32
-"""Columns of a slice: two cache lines of float32, one of bfloat16."""
+SLICE_BYTES = 64
+"""Bytes of a row of a slice: a line of the cache, which an edge reads whole."""
 CACHE_BYTES = 1 << 25
 """Bytes of rows that a processor's last cache is taken to hold."""
 LEAST_DEGREE = 8
@@ -40,8 +40,8 @@ def in_slices(
     """Apply a function to some columns of rows at a time, if that is faster; collective.
 
     An edge reads a whole row of its source. Wide rows of many vertices fill no cache, so each edge
-    waits for memory. A slice of 32 columns of all rows may fit, and then costs two copies. Rows
-    that fit whole gain nothing, and few edges gain less than the copies cost.
+    waits for memory. A slice of all rows, of a line of the cache each, may fit, and then costs two
+    copies. Rows that fit whole gain nothing, and few edges gain less than the copies cost.
 
     Args:
         function: Sums over edges, for example. It makes each column of that column alone.
@@ -54,9 +54,9 @@ def in_slices(
     """
     if not (_is_wide(rows) and _is_faster(rows, num_edges, group)):
         return function(rows).to(rows.dtype)
-    made = None
-    for first in range(0, rows.shape[1], SLICE_COLUMNS):
-        columns = slice(first, first + SLICE_COLUMNS)
+    made, width = None, _slice_columns(rows)
+    for first in range(0, rows.shape[1], width):
+        columns = slice(first, first + width)
         result = function(rows[:, columns].contiguous())
         if made is None:
             made = rows.new_empty(len(result), rows.shape[1])
@@ -66,14 +66,18 @@ def in_slices(
 
 
 def _is_wide(rows: Tensor) -> bool:
-    return rows.device.type == "cpu" and rows.shape[1] >= 2 * SLICE_COLUMNS
+    return rows.device.type == "cpu" and rows.shape[1] >= 2 * _slice_columns(rows)
+
+
+def _slice_columns(rows: Tensor) -> int:
+    return SLICE_BYTES // rows.element_size()
 
 
 def _is_faster(rows: Tensor, num_edges: int, group: Group) -> bool:
     """Return whether slices are faster on some rank, and fit in a cache on every rank."""
     column_bytes = len(rows) * rows.element_size()
     vote = _INDIFFERENT
-    if column_bytes * SLICE_COLUMNS > CACHE_BYTES:
+    if len(rows) * SLICE_BYTES > CACHE_BYTES:
         vote = _FORBIDS
     elif column_bytes * rows.shape[1] > CACHE_BYTES and num_edges >= LEAST_DEGREE * len(rows):
         vote = _GAINS

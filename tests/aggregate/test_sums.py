@@ -10,6 +10,7 @@ import scipy.sparse as sp
 import torch
 from graphs import CUTS, KINDS, adjacency, cut, make_graph
 
+from distgnn.aggregate import sums
 from distgnn.aggregate.overlap import reduce_to_roots, send_to_leaves
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
@@ -17,6 +18,7 @@ from distgnn.edges.blocks import plan_blocks
 from distgnn.edges.walk_orders import Chooser, WalkOrders, Way
 from distgnn.exchange.base import Synchronous
 from distgnn.graph.local_graph import LocalGraph
+from distgnn.nn.gcn import normalised
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.build import build_parts
 
@@ -248,3 +250,32 @@ def test_the_gradient_of_a_maximum_is_ordered_where_it_walks_the_edges(width, is
     graph.aggregate(torch.randn(graph.num_rows, width, requires_grad=True), "max").sum().backward()
     assert "order" in vars(blocks.forward.root_from_root)
     assert ("order" in vars(blocks.backward.root_from_root)) == is_ordered
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "num_scaled"),
+    [
+        (torch.float32, 16, 1),
+        (torch.float32, 17, 0),
+        (torch.float64, 8, 1),
+        (torch.bfloat16, 16, 0),
+    ],
+)
+def test_rows_of_a_line_are_scaled_before_a_sum_with_the_same_bits(
+    dtype, width, num_scaled, monkeypatch
+):
+    graph = LocalGraph.exact(cut(make_graph("random"), 1)[0], SingleGroup())
+    rows = torch.randn(graph.num_rows, width, generator=torch.Generator().manual_seed(0)).to(dtype)
+    expected = normalised("in")(graph, rows)
+    scaled = []
+    inner = sums.kernels.scale_rows
+
+    def watched(given, *more):
+        scaled.append(given is rows)
+        return inner(given, *more)
+
+    monkeypatch.setattr(sums.kernels, "scale_rows", watched)
+    # The graph has 160 edges, without the loops, and 40 vertices.
+    monkeypatch.setattr(sums, "_READ_OFTEN", 4)
+    assert torch.equal(normalised("in")(graph, rows), expected)
+    assert sum(scaled) == num_scaled

@@ -50,10 +50,10 @@ def propagated(num_parts, function, dtype, width=70):
 
 @pytest.fixture
 def fits(monkeypatch):
-    """Set how many rows of 32 columns fit in a cache, and that 3 edges a row are enough."""
+    """Set how many rows of a slice fit in a cache, and that 3 edges a row are enough."""
 
-    def set_to(num_rows, dtype=torch.float32, least_degree=3):
-        monkeypatch.setattr(module, "CACHE_BYTES", num_rows * 32 * dtype.itemsize)
+    def set_to(num_rows, least_degree=3):
+        monkeypatch.setattr(module, "CACHE_BYTES", num_rows * module.SLICE_BYTES)
         monkeypatch.setattr(module, "LEAST_DEGREE", least_degree)
 
     return set_to
@@ -70,17 +70,18 @@ def fits(monkeypatch):
     ],
 )
 def test_slices_have_the_bits_of_all_columns_at_once(function, dtype, num_parts, fits):
-    fits(max(sizes(num_parts)), dtype)
+    fits(max(sizes(num_parts)))
+    columns = 64 // dtype.itemsize
     for found, expected, widths in propagated(num_parts, function, dtype):
-        assert widths == [32, 32, 6]
+        assert widths == [columns] * (70 // columns) + [70 % columns]
         assert found.dtype == dtype
         assert torch.equal(found, expected)
 
 
 def test_rows_of_few_columns_are_taken_at_once(fits):
     fits(max(sizes(2)))
-    for _, _, widths in propagated(2, normalised("in"), torch.float32, width=63):
-        assert widths == [63]
+    for _, _, widths in propagated(2, normalised("in"), torch.float32, width=31):
+        assert widths == [31]
 
 
 def test_ranks_agree_where_the_cache_of_one_of_them_is_too_small(fits):
@@ -93,7 +94,7 @@ def test_ranks_agree_where_the_cache_of_one_of_them_is_too_small(fits):
 
 @pytest.mark.parametrize("num_parts", [1, 3])
 def test_rows_that_a_cache_holds_whole_are_taken_at_once(num_parts, fits):
-    fits(3 * max(sizes(num_parts)))
+    fits(5 * max(sizes(num_parts)))
     for _, _, widths in propagated(num_parts, normalised("in"), torch.float32):
         assert widths == [70]
 
@@ -102,7 +103,7 @@ def test_a_rank_whose_rows_fit_whole_slices_with_one_whose_rows_do_not(fits):
     fits(10)
 
     def on_rank(group):
-        rows = torch.randn([10, 4, 0][group.rank], 64)
+        rows = torch.randn([10, 4, 0][group.rank], 32)
         widths = []
         found = module.in_slices(
             lambda some: widths.append(some.shape[1]) or some, rows, 3 * len(rows), group
@@ -110,7 +111,7 @@ def test_a_rank_whose_rows_fit_whole_slices_with_one_whose_rows_do_not(fits):
         assert torch.equal(found, rows)
         return widths
 
-    assert run_ranks(3, on_rank) == [[32, 32]] * 3
+    assert run_ranks(3, on_rank) == [[16, 16]] * 3
 
 
 def test_rows_that_few_edges_read_are_taken_at_once(fits):
@@ -128,7 +129,7 @@ def test_all_slices_share_one_exchange(fits, monkeypatch):
         local_graph, "Synchronous", lambda *given, **more: built.append(0) or inner(*given, **more)
     )
     ((_, _, widths),) = propagated(1, normalised("in"), torch.float32)
-    assert len(widths) == 3
+    assert len(widths) == 5
     assert len(built) == 4, "those of the graph, loops, static rows, and at_setup"
 
 
