@@ -3,13 +3,15 @@
     DISTGNN_LAB=DIR python examples/lab/strategies.py [FOLDER] [--hosts 4] [--data DIR]
         [--rates 100mbit,1gbit,10gbit] [--sets A B] [--cuts metis,random]
         [--halos exact,bf16,int8,int4,int2] [--evaluations exact,screened]
-        [--weights exact,int8] [--epochs 100] [--dry] [--only-table] [--record]
+        [--weights exact,int8] [--optimizers adam,kfac,mlp+kfac] [--epochs 100] [--dry]
+        [--only-table] [--record]
 
 Hosts with one rank each, gloo over TCP. At each rate and on each cut, exact training comes first;
 its best validation metric less half a point is the goal of the other runs. Runs are lines of
 FOLDER/strategies.jsonl; those that are there are not run again, so that an interrupted table
 continues. Times need a quiet machine: the hosts share its cores. With --dry, one rank a part trains
-without hosts or links, to try the script where there is no lab.
+without hosts or links, to try the script where there is no lab. With --optimizers a smaller model
+trains by each of them, and exact training by Adam comes first.
 """
 
 from __future__ import annotations
@@ -43,6 +45,15 @@ CUTS = ("metis", "random")
 HALOS = ("exact", "bf16", "int8", "int4", "int2")
 EVALUATIONS = ("exact", "screened")
 MODEL = ["--model", "sage", "--layers", "3", "--hidden", "256", "--dropout", "0.5", "--lr", "0.01"]
+SMALL = ["--model", "gcn", "--layers", "2", "--hidden", "64", "--dropout", "0.5"]
+"""Model that optimizers are compared on."""
+NUM_START = 20
+"""Epochs of a head start, beside those on the graph."""
+OPTIMIZERS = {
+    "adam": ["--lr", "0.03"],
+    "kfac": ["--optimizer", "kfac", "--lr", "0.1"],
+    "mlp+kfac": ["--optimizer", "kfac", "--lr", "0.1", "--start", f"mlp({NUM_START})"],
+}
 BELOW = 0.005
 """Share below the best validation metric of exact training at which the goal is."""
 HEADER_BYTES = 66
@@ -58,11 +69,13 @@ class Cell(NamedTuple):
     halo: str
     evaluation: str
     weights: str = "exact"
+    optimizer: str = "-"
 
     @property
     def exact(self) -> Cell:
         """The run that this one is compared with."""
-        return self._replace(halo="exact", evaluation="exact", weights="exact")
+        first = self.optimizer if self.optimizer == "-" else "adam"
+        return self._replace(halo="exact", evaluation="exact", weights="exact", optimizer=first)
 
 
 class Hosts(Protocol):
@@ -103,11 +116,14 @@ def cells(options: argparse.Namespace) -> Iterator[Cell]:
     for rate in options.rates:
         for name in options.sets:
             for cut in options.cuts:
-                first = Cell(rate, name, cut, "exact", "exact")
+                first = Cell(rate, name, cut, "exact", "exact", optimizer=options.optimizers[0])
+                first = first.exact
                 yield first
-                kinds = itertools.product(options.weights, options.evaluations, options.halos)
-                for weights, evaluation, halo in kinds:
-                    cell = Cell(rate, name, cut, halo, evaluation, weights)
+                kinds = itertools.product(
+                    *(options.optimizers, options.weights, options.evaluations, options.halos)
+                )
+                for optimizer, weights, evaluation, halo in kinds:
+                    cell = Cell(rate, name, cut, halo, evaluation, weights, optimizer)
                     if cell != first:
                         yield cell
 
@@ -127,7 +143,9 @@ def cut_graph(name: str, cut: str, options: argparse.Namespace) -> Path:
 
 def words_of(cell: Cell, goal: float | None, epochs: int) -> list[str]:
     """Give the flags of a run."""
-    words = [*MODEL, "--epochs", str(epochs), "--seed", "0", "--checkpoint-every", "0", "--quiet"]
+    words = MODEL if cell.optimizer == "-" else [*SMALL, *OPTIMIZERS[cell.optimizer]]
+    epochs += NUM_START * ("--start" in words)
+    words = [*words, "--epochs", str(epochs), "--seed", "0", "--checkpoint-every", "0", "--quiet"]
     words += ["--halo", cell.halo]
     if cell.evaluation != "exact":
         words += ["--evaluation", cell.evaluation]
@@ -199,7 +217,7 @@ def row_of(values: dict[str, Any], exact: dict[str, Any]) -> list[str]:
     counted = sum(values[f"{name}_bytes"] for name in ("halo", "weight", "eval_halo"))
     beyond = values["interface_bytes"] / counted - 1 if counted else 0.0
     return [
-        *(values.get(name, "exact") for name in Cell._fields),
+        *(values.get(name, Cell._field_defaults.get(name)) for name in Cell._fields),
         *(f"{number / 1e6:.2f}" for number in sent),
         "-" if values["interface_bytes"] <= 0 else f"{beyond:+.1%}",
         f"{1e3 * values['median_epoch_s']:.0f}",
@@ -212,8 +230,14 @@ def row_of(values: dict[str, Any], exact: dict[str, Any]) -> list[str]:
 
 
 HEADER = [
-    *("links", "graph", "cut", "rows as", "evaluation", "gradients as", "rows (MB an epoch)"),
-    *("of evaluations", "gradients (MB an epoch)", "interfaces beyond counted", "epoch (ms)"),
+    *("links", "graph", "cut", "rows as", "evaluation", "gradients as", "optimizer"),
+    *(
+        "rows (MB an epoch)",
+        "of evaluations",
+        "gradients (MB an epoch)",
+        "interfaces beyond counted",
+        "epoch (ms)",
+    ),
     *("of it waiting", "epochs to the goal", "seconds", "times faster", "test (%)"),
 ]
 
@@ -225,8 +249,9 @@ def lines_of(done: dict[Cell, dict[str, Any]], options: argparse.Namespace) -> l
         exact = done.get(cell.exact)
         if cell in done and exact is not None:
             rows.append(row_of(done[cell], exact))
+    model = MODEL if options.optimizers == ["-"] else SMALL
     return [
-        f"`{' '.join(MODEL)}`, {options.epochs} epochs,",
+        f"`{' '.join(model)}`, {options.epochs} epochs,",
         f"{options.hosts} hosts, one rank each, gloo; medians of epochs, of the slowest rank; all",
         "ranks share the cores of one machine. The goal is the best validation metric of exact",
         f"training less {100 * BELOW:g} points; seconds are those of epochs and evaluations up to",
@@ -272,6 +297,7 @@ def main() -> None:
     parser.add_argument("--halos", type=_names, default=list(HALOS))
     parser.add_argument("--evaluations", type=_names, default=list(EVALUATIONS))
     parser.add_argument("--weights", type=_names, default=["exact"])
+    parser.add_argument("--optimizers", type=_names, default=["-"])
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--dry", action="store_true", help="without hosts and links")
     parser.add_argument("--only-table", action="store_true", help="make no more runs")
