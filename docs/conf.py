@@ -25,6 +25,8 @@ html_theme = "furo"
 html_title = f"distgnn {__version__}"
 html_theme_options = {"navigation_with_keys": True}
 html_show_sourcelink = False
+html_static_path = ["static"]
+html_css_files = ["words.css"]
 
 myst_enable_extensions = ["deflist", "colon_fence"]
 myst_heading_anchors = 4

@@ -37,8 +37,8 @@ PAGES = {
 }
 """Pages of the documentation, by name of their pictures."""
 KEPT = {
-    *(f"{name}-{window}" for name in ("start", "report") for window in WIDTHS),
-    *("tutorial-desktop", "system-desktop", "partition-desktop", "runs-desktop", "study-desktop"),
+    *(f"{name}-{window}" for name in (*PAGES, "report") for window in WIDTHS),
+    *("partition-desktop", "runs-desktop", "study-desktop"),
 }
 """Pictures that are written; the other pages are only looked at."""
 _REPORTS = {
@@ -47,7 +47,7 @@ _REPORTS = {
     "runs": ("gcn", "gat", "sage"),
     "study": ("study",),
 }
-_COLOURS = 48
+_COLOURS = 128
 # Elements that are wider than the window and lie in no box that scrolls or hides.
 _WIDE = """
 const scrolls = e => e && (getComputedStyle(e).overflowX !== "visible" || scrolls(e.parentElement));
@@ -113,7 +113,12 @@ def browser(folder: Path) -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     words = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run")
-    quiet = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
+    quiet = (
+        "--hide-scrollbars",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+    )
     options = {
         "args": [*words, *quiet, f"--user-data-dir={folder / 'profile'}"],
         "w3c": True,

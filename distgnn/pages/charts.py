@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Points = Sequence[tuple[float, float]]
 
 _WIDTH, _HEIGHT = 640.0, 260.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 90.0, 14.0, 30.0, 48.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 90.0, 24.0, 30.0, 48.0
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "1 2")
 # More points than this add nothing that a reader could see.
 _MAX_POINTS = 600

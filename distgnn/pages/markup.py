@@ -177,6 +177,8 @@ footer { margin-top: 2.5rem; font-size: 0.85rem; }
  --rule: #bbb; --s1: #0072b2; --s2: #c44e00; --s3: #007a5a; --s4: #a0447f; --s5: #737373; }
  body { font-size: 11px; } main { max-width: none; padding: 0; }
  figure, .tiles, tr, pre { break-inside: avoid; } h2 { break-after: avoid; }
+ .tiles { grid-template-columns: repeat(auto-fit, minmax(6rem, 1fr)); gap: 0.5rem; }
+ .tiles div { padding: 0.4rem; } .tiles dd { font-size: 1rem; }
  .wide { overflow: visible; } th, td { overflow-wrap: anywhere; white-space: normal; }
  details:not([open]), section:has(> h2 + details:not([open]):last-child) { display: none; } }
 """

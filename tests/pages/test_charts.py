@@ -97,7 +97,7 @@ def test_long_curves_are_thinned_and_keep_their_end():
     root = drawn(charts.lines(series, labels=("x", "y"), description="d", write=human_count))
     (curve,) = root.iter(f"{SVG}polyline")
     assert len(curve.get("points").split()) <= 602
-    assert curve.get("points").split()[-1].startswith("626.0,")
+    assert curve.get("points").split()[-1].startswith("616.0,")
 
 
 @given(st.lists(st.floats(-1e9, 1e9, allow_nan=False), min_size=1, max_size=50), st.booleans())
