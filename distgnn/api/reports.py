@@ -163,7 +163,10 @@ def _page_of_study(folder: Path) -> str:
     from distgnn.training.run.directory import SUMMARY, RunDirectory
 
     if not (folder / SUMMARY).is_file():
-        raise InputError(f"study '{folder}' has not ended; continue it with distgnn tune --resume")
+        raise InputError(
+            f"study '{folder}' has not ended; continue it with the command that began it and "
+            "--resume"
+        )
     summary = RunDirectory(folder).read_json(SUMMARY)
     curves: dict[str, list[tuple[float, float]]] = {}
     for trial in summary["trials"]:

@@ -141,7 +141,7 @@ def supervise(words: Sequence[str], arguments: argparse.Namespace) -> int:
             if num_ranks < parts and arguments.cuts is not None:
                 raise InputError(
                     f"--hosts gives {num_ranks} of the {parts} ranks that the parts need, and "
-                    "those of --cuts are not merged; name more hosts, and go on with --resume"
+                    "those of --cuts are not merged; name more hosts, and continue with --resume"
                 )
             if attempt:
                 write_note(
@@ -274,7 +274,8 @@ class _Probe:
         if not found:
             raise InputError(
                 f"none of the hosts {', '.join(self._hosts)} answers mpirun within "
-                f"{_ANSWER_S:g} s; see whether they are up, and start again with --resume"
+                f"{_ANSWER_S:g} s; see whether they are up, and continue with the same "
+                "command and --resume"
             )
         if lost:
             write_note(f"without {', '.join(lost)}, on which nothing could be started")

@@ -127,8 +127,8 @@ class _Checked:
             return ""
         return (
             f"rows that rank {peer} {self._about} were altered on the way: their checksum "
-            f"is {found:08x}, not {sent:08x}; go on with --resume, and test the memory "
-            "and the network of both hosts"
+            f"is {found:08x}, not {sent:08x}; test the memory and the network of both "
+            "hosts, and continue with the same command and --resume"
         )
 
 

@@ -192,7 +192,7 @@ class Jobs:
         except OSError as error:
             raise InputError(
                 f"cannot write '{logs}': {error.strerror}; put that right and continue with "
-                "--resume, or choose another --run"
+                "the same command and --resume, or choose another --run"
             ) from error
         return log
 

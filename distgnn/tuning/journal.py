@@ -131,7 +131,7 @@ class OptunaJournal:
             self._is_given_up = True
             Lines().warn(
                 f"cannot write '{self._path}': {one_line(str(error))}; the study goes on without "
-                "it, and --resume completes it"
+                "it, and the same command with --resume completes it"
             )
 
     def _open(self, trials: list[Trial]) -> None:

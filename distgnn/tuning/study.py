@@ -80,7 +80,7 @@ class StudyLog:
         except OSError as error:
             raise InputError(
                 f"cannot write '{self._path}': {error.strerror}; put that right and continue with "
-                "--resume"
+                "the same command and --resume"
             ) from error
         self._take(event)
 

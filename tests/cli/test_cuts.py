@@ -228,7 +228,9 @@ def test_a_signal_at_any_time_of_a_turn_ends_the_run_in_order(
 
 def test_no_turn_goes_on_from_a_checkpoint_that_was_not_written(whole_cuts, tmp_path):
     in_the_way = tmp_path / "run/checkpoints/.epoch-000006.tmp"
-    with pytest.raises(InputError, match=r"cannot write .*; make room there, and go on with --res"):
+    with pytest.raises(
+        InputError, match=r"cannot write .*; make room there, and continue with the same"
+    ):
         trained(whole_cuts, tmp_path, Acts(5, in_the_way.touch))
     in_the_way.unlink()
     said = Noted()

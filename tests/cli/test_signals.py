@@ -53,7 +53,7 @@ def test_a_run_that_is_told_to_end_writes_a_checkpoint_and_says_so(number, distg
     assert err.startswith("distgnn: rank 0 (")
     assert err.endswith(
         f") was asked to stop by {number.name}: the checkpoint of epoch {num_epochs} is written; "
-        "go on with --resume\n"
+        "continue with the same command and --resume\n"
     )
     assert not (run / "summary.json").exists()
     more = num_epochs + 2

@@ -93,7 +93,8 @@ def test_a_flipped_bit_is_named_with_its_ranks_and_its_place(name):
             r"rows that rank [02] sent to rank 1 in (aggregation [12] of the (forward|backward) "
             r"pass of (epoch|the evaluation after epoch) [012]|.* of the set-up|a look-up of epoch "
             r"[012]) were altered on the way: their "
-            r"checksum is [0-9a-f]{8}, not [0-9a-f]+; go on with --resume, and test the memory"
+            r"checksum is [0-9a-f]{8}, not [0-9a-f]+; test the memory and the network of both "
+            r"hosts, and continue with the same command and --resume"
         )
         assert re.match(pattern, sentence), sentence
     assert num_named

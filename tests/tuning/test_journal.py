@@ -118,7 +118,7 @@ def test_a_study_goes_on_without_a_journal_that_cannot_be_written(
     assert len(trials) == 12
     err = capsys.readouterr().err
     assert err.count("warning: cannot write '") == 1
-    assert "; the study goes on without it, and --resume completes it" in err
+    assert "; the study goes on without it, and the same command with --resume completes it" in err
     if journal is OptunaJournal:
         (tmp_path / JOURNAL).rmdir()
     again = run(tmp_path, "halving", {})

@@ -313,7 +313,7 @@ def test_a_page_shows_the_rungs_and_what_each_setting_explains(ring, tmp_path):
     assert "Rungs" in page
     assert "Share of the spread of scores at epoch 4" in page
     (tmp_path / "s/summary.json").unlink()
-    with pytest.raises(InputError, match="has not ended; continue it with distgnn tune --resume"):
+    with pytest.raises(InputError, match="has not ended; continue it with the command that began"):
         dg.report(tmp_path / "s", tmp_path / "page.html")
 
 

@@ -148,7 +148,7 @@ class MachineSettings:
     verify: Verify = flag(
         "none",
         "rows: a checksum travels behind each message of rows, and a bit that flipped on the way "
-        "ends the run with the pair of ranks and the epoch; go on with --resume "
+        "ends the run with the pair of ranks and the epoch; --resume continues "
         "(default: %(default)s)",
         metavar="none|rows",
         is_free=True,

@@ -89,7 +89,7 @@ def stopped(group: Group, number: int, num_epochs: int) -> StoppedError:
     host = group.all_gather_bytes(group.host.encode())[rank].decode()
     return StoppedError(
         f"rank {rank} ({host}) was asked to stop by {name_of(kind)}: the checkpoint of epoch "
-        f"{num_epochs} is written; go on with --resume",
+        f"{num_epochs} is written; continue with the same command and --resume",
         kind,
     )
 

@@ -160,7 +160,7 @@ class RunDirectory:
     def _unwritable(self, name: str, error: OSError, num_bytes: int) -> InputError:
         return InputError(
             f"{unwritable(self.path / name, error, num_bytes)}; "
-            "put that right and go on with --resume"
+            "put that right and continue with the same command and --resume"
         )
 
     def read_json(self, name: str) -> dict[str, Any]:

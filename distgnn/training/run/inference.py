@@ -90,7 +90,7 @@ class TrainedRun:
         if not self._model_path.exists():
             raise InputError(
                 f"'{run_dir.path}' has no {self._model_path.name}: the run has not ended; "
-                "finish it with distgnn train --resume"
+                "finish it with the command that began it and --resume"
             )
 
     def load_model(self, device: torch.device = PROCESSOR) -> nn.Module:

@@ -85,7 +85,7 @@ class RunWriter:
             if is_needed:
                 raise InputError(
                     f"{error}, and the next cut cannot go on from one of them; make room there, "
-                    "and go on with --resume"
+                    "and continue with the same command and --resume"
                 ) from error
             self._progress.warn(f"{error}; training continues: {what_next}")
 

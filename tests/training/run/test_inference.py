@@ -158,9 +158,8 @@ def test_a_configuration_without_training_is_refused(tmp_path):
 def test_a_run_that_has_not_ended_is_refused(tmp_path):
     run_dir = trained_at(tmp_path)
     run_dir.model_path.unlink()
-    expected = (
-        "has no model.safetensors: the run has not ended; finish it with distgnn train --resume"
-    )
+    expected = "has no model.safetensors: the run has not ended; finish it with the command "
+    expected += "that began it and --resume"
     with pytest.raises(InputError, match=expected):
         TrainedRun(run_dir)
 

@@ -131,7 +131,7 @@ def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing_behind(tmp_pa
     run = RunDirectory(tmp_path)
     for name in (SUMMARY, METRICS, "model.safetensors"):
         (tmp_path / name).mkdir()
-    hint = "Is a directory; put that right and go on with --resume"
+    hint = "Is a directory; put that right and continue with the same command and --resume"
     with pytest.raises(InputError, match=rf"cannot write '.*{SUMMARY}': {hint}"):
         run.write_json(SUMMARY, {})
     with pytest.raises(InputError, match=rf"cannot write '.*{METRICS}': {hint}"):

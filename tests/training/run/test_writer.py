@@ -194,7 +194,7 @@ def test_one_rank_that_is_asked_stops_all_after_the_epoch_with_a_checkpoint(
         with pytest.raises(
             StoppedError,
             match=rf"rank {rank} \(.+\) was asked to stop by SIGTERM: the checkpoint of epoch 5 is "
-            "written; go on with --resume",
+            "written; continue with the same command and --resume",
         ):
             raise error
     assert names_in(tmp_path) == ["checkpoints", METRICS]
