@@ -23,6 +23,7 @@ _MAX_COLUMNS = 120
 _MAX_LABELLED = 16
 # Places of a drawing of curves that show their values to a pointer.
 _MAX_BANDS = 40
+_MOST_LETTERS = 50
 # Largest side of a cell of a map.
 _CELL = 96.0
 # Drawings with room for larger letters, which narrow columns show.
@@ -234,7 +235,8 @@ def bars(values: Mapping[str, float], *, description: str, write: Callable[[floa
     drawn, room, each = [], _WIDTH - 120.0, 52.0
     for number, (name, value) in enumerate(values.items()):
         top, long = each * number, room * value / most
-        drawn.append(_text(0, top + 18, name, anchor="start", soft=False))
+        shown = name if len(name) <= _MOST_LETTERS else f"...{name[-_MOST_LETTERS + 3 :]}"
+        drawn.append(_text(0, top + 18, shown, anchor="start", soft=False))
         title = f"{name}: {write(value)}"
         drawn.append(_rect(0, top + 25, long, 18, _fill(number), title))
         drawn.append(_text(long + 8, top + 40, write(value), anchor="start"))

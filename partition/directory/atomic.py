@@ -17,7 +17,7 @@ from distgnn.datasets.graph import Graph
 from distgnn.partition.directory.files import sync_directory, write_array
 from distgnn.partition.directory.layout import part_folder
 from distgnn.partition.directory.manifest import FileRecord, Manifest, PartCounts
-from distgnn.partition.directory.temporary import PREVIOUS, folder_beside
+from distgnn.partition.directory.temporary import NEW, PREVIOUS, folder_beside
 
 MANIFEST_NAME = "manifest.json"
 
@@ -140,7 +140,7 @@ def complete_or_absent(target: Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         with folder_beside(target) as temporary:
             # Temporary folders are private; the partition has the mode of any new folder.
-            content = temporary / "new"
+            content = temporary / NEW
             content.mkdir()
             yield content
             sync_directory(content)

@@ -16,18 +16,23 @@ if TYPE_CHECKING:
 
 PREVIOUS = "previous"
 """Name in the folder of the directory that the new one replaces."""
-_LOCK = "lock"
+NEW = "new"
+"""Name in the folder of the directory in the making."""
+_LOCK = "distgnn-lock"
+_NAMES = {NEW, PREVIOUS, _LOCK}
 # What mkdtemp puts behind a name, so that folders of "a" are told from those of "a.b".
 _SUFFIX = re.compile(r"[a-z0-9_]{8}")
-# A process takes no lock from itself, so it has to know its own folders.
-_own: set[Path] = set()
+# A process takes its own locks again, so it has to know its folders, whatever their paths.
+_own: set[tuple[int, int]] = set()
 
 
 @contextmanager
 def folder_beside(target: Path) -> Iterator[Path]:
     """Make a folder beside a path, and remove it at the end; first those of dead processes.
 
-    The system ends a lock in it with the process, on any host that shares the disk.
+    A lock in the folder tells whether its process lives: the system releases it when the process
+    ends. Other hosts may not see the lock, so a folder is removed only on the host that made it,
+    and not once that has been started again.
 
     Args:
         target: An absolute path, whose parent exists.
@@ -38,7 +43,8 @@ def folder_beside(target: Path) -> Iterator[Path]:
     """
     _remove_dead(target)
     folder = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
-    _own.add(folder)
+    identity = _identity(folder)
+    _own.add(identity)
     descriptor = _locked(folder)
     try:
         yield folder
@@ -47,7 +53,7 @@ def folder_beside(target: Path) -> Iterator[Path]:
         if descriptor is not None:
             os.close(descriptor)
         _remove(folder, target)
-        _own.discard(folder)
+        _own.discard(identity)
 
 
 def _prefix(target: Path) -> str:
@@ -61,6 +67,7 @@ def _locked(folder: Path) -> int | None:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(descriptor, _started_host())
             # Whoever finds the lock by its name finds it taken.
             file.rename(folder / _LOCK)
         except OSError:
@@ -70,24 +77,40 @@ def _locked(folder: Path) -> int | None:
     return None
 
 
+def _started_host() -> bytes:
+    """Return a text that no other host has, nor this one after its next start."""
+    return Path("/proc/sys/kernel/random/boot_id").read_bytes()
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
 def _remove_dead(target: Path) -> None:
     """Remove folders of processes that have ended without doing so."""
     prefix = _prefix(target)
     with suppress(OSError):
         for folder in target.parent.iterdir():
-            is_ours = folder.name.startswith(prefix) and folder not in _own
-            if is_ours and _SUFFIX.fullmatch(folder.name.removeprefix(prefix)):
+            suffix = folder.name.removeprefix(prefix)
+            if suffix != folder.name and _SUFFIX.fullmatch(suffix):
                 _remove_if_dead(folder, target)
 
 
 def _remove_if_dead(folder: Path, target: Path) -> None:
     with suppress(OSError):
-        descriptor = os.open(folder / _LOCK, os.O_RDWR)
+        if folder.is_symlink() or _identity(folder) in _own:
+            return
+        host = _started_host()
+        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_of_host = os.read(descriptor, 2 * len(host)) == host
         finally:
             os.close(descriptor)
-        _remove(folder, target)
+        # Somebody else may have put something in, or given another folder such a name.
+        if is_of_host and {item.name for item in folder.iterdir()} <= _NAMES:
+            _remove(folder, target)
 
 
 def _remove(folder: Path, target: Path) -> None:

@@ -19,7 +19,8 @@ import sys
 from pathlib import Path
 from distgnn.partition.directory.temporary import folder_beside
 with folder_beside(Path(sys.argv[1])) as folder:
-    (folder / "half").write_bytes(bytes(1000))
+    (folder / "new").mkdir()
+    (folder / "new" / "half").write_bytes(bytes(1000))
     for name in sys.argv[2:]:
         (folder / name).mkdir()
     print(folder, flush=True)
@@ -34,7 +35,7 @@ def writing(target: Path, *names: str) -> Iterator[tuple[subprocess.Popen[str], 
     with subprocess.Popen(command, stdin=-1, stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout is not None
         folder = Path(started.stdout.readline().strip())
-        assert (folder / "half").exists()
+        assert (folder / "new" / "half").exists()
         try:
             yield started, folder
         finally:
@@ -45,7 +46,7 @@ def killed(target: Path, *names: str) -> Path:
     """Return the folder of a process that was killed while it wrote."""
     with writing(target, *names) as (_, folder):
         pass
-    assert (folder / "half").exists()
+    assert (folder / "new" / "half").exists()
     return folder
 
 
@@ -63,7 +64,7 @@ def test_what_a_killed_partition_left_is_removed_by_the_next(ring: Path, tmp_pat
     with writing(out) as (process, folder):
         words = ["partition", str(ring), "--parts", "3", "--out", str(out), "--json", "--overwrite"]
         assert main(words) == 0
-        assert (folder / "half").exists(), "of a process that lives"
+        assert (folder / "new" / "half").exists(), "of a process that lives"
         process.communicate("")
     assert names_in(out.parent) == sorted([other.name, "parts"])
 
@@ -93,7 +94,28 @@ def test_the_only_copy_of_a_directory_stays(tmp_path: Path) -> None:
     assert names_in(tmp_path) == ["parts"]
 
 
-@pytest.mark.parametrize("name", ["lock", PREVIOUS, "new"])
+def test_a_folder_of_this_process_stays_under_another_path(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    with complete_or_absent(tmp_path / "real" / "parts") as first:
+        with complete_or_absent(tmp_path / "link" / "parts"):
+            pass
+        assert first.exists()
+
+
+@pytest.mark.parametrize("kind", ["another host", "something of the user's"])
+def test_what_may_belong_to_others_stays(kind: str, tmp_path: Path) -> None:
+    folder = killed(tmp_path / "parts")
+    if kind == "another host":
+        (folder / "distgnn-lock").write_text("6f1c8a52-0000-4000-8000-000000000000\n")
+    else:
+        (folder / "notes").write_text("mine")
+    with complete_or_absent(tmp_path / "parts"):
+        pass
+    assert names_in(tmp_path) == [folder.name, "parts"]
+
+
+@pytest.mark.parametrize("name", ["distgnn-lock", PREVIOUS, "new"])
 def test_a_directory_may_have_any_name(name: str, tmp_path: Path) -> None:
     for content in "ab":
         with complete_or_absent(tmp_path / name) as folder:

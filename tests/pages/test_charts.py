@@ -194,3 +194,10 @@ def test_colours_can_be_told_from_the_ground_in_light_and_dark(mode):
 )
 def test_numbers_are_short(write, value, text):
     assert write(value) == text
+
+
+def test_the_end_of_a_long_name_stands_over_its_bar_and_all_of_it_in_its_title():
+    name = f"run-{'x' * 60}-seed-7"
+    shown = str(charts.bars({name: 2.0}, description="seconds", write=str))
+    assert f">...{name[-47:]}<" in shown
+    assert f"{name}: 2.0" in shown
