@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -42,8 +41,6 @@ VERBS = (
     "plan",
     "bench",
 )
-
-_FIRST_WORD_S = 1.0
 
 
 def build_parser(known: Sequence[str] = VERBS) -> Parser:
@@ -112,15 +109,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if found is None:
             raise
         said, status = found
-    if is_speaker or status == EXIT_RETRY:
-        say(said)
     if status == EXIT_BAD_INPUT:
-        own = early.tell(said)
-        if own and not is_speaker:
-            say(own)
-        elif not is_speaker:
-            # A launcher ends all ranks once one has ended: let rank 0 say the sentence first.
-            time.sleep(_FIRST_WORD_S)
+        early.tell(said, say)
+    elif is_speaker or status == EXIT_RETRY:
+        say(said)
     return status
 
 

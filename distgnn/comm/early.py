@@ -6,6 +6,7 @@ line therefore meets first. Importing this module imports neither torch nor mpi4
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ from distgnn.comm.roster import Roster, is_same_flaw
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from distgnn.comm.launch import Launch
     from distgnn.comm.store import Meeting
 
@@ -27,11 +30,11 @@ _TELL_S = 30.0
 
 
 class _Start:
-    """The meeting that this process has begun, for whoever opens the group."""
+    """The meeting that this process has begun, until all ranks have met."""
 
     def __init__(self) -> None:
         self.found: tuple[Meeting, Roster] | None = None
-        self.has_opened = False
+        self.is_over = False
 
 
 _START = _Start()
@@ -39,7 +42,7 @@ _START = _Start()
 
 def begin() -> None:
     """End this process with its launcher from now on; forget an earlier meeting."""
-    _START.found, _START.has_opened = None, False
+    _START.found, _START.is_over = None, False
     if detect().kind != "single":
         die_with_parent()
         end_orphan(os.environ)
@@ -59,11 +62,9 @@ def come(*, timeout_s: float, stale_s: float) -> None:
     launch = detect()
     if launch.size == 1 or not meets_without_help(launch, os.environ):
         return
-    place = meet(launch, os.environ, interface=None, timeout_s=timeout_s)
-    roster = Roster(launch, place.store, stale_s=stale_s)
+    _, roster = _meet(launch, None, timeout_s, stale_s)
     roster.come()
     roster.listen()
-    _START.found = place, roster
 
 
 def open_meeting(
@@ -81,40 +82,76 @@ def open_meeting(
         InputError: If rank 0 cannot be met.
         PeerError: If it does not appear in time.
     """
-    found, _START.found, _START.has_opened = _START.found, None, True
-    if found is not None:
-        return found
-    place = meet(launch, os.environ, interface=interface, timeout_s=timeout_s)
-    roster = Roster(launch, place.store, stale_s=stale_s)
-    roster.come()
-    return place, roster
+    found = _START.found
+    if found is None or found[1].cause:  # of an earlier attempt
+        found = _meet(launch, interface, timeout_s, stale_s)
+        found[1].come()
+    return found
 
 
-def tell(sentence: str) -> str:
-    """Tell the other ranks why this one ends before they have met; they end for that, too.
+def end() -> None:
+    """Say that all ranks have met: the watchdog tells of a failure from now on."""
+    _START.found, _START.is_over = None, True
+
+
+def tell(sentence: str, say: Callable[[str], None]) -> None:
+    """Say a flaw before the process ends; before the ranks have met, have all of them end.
+
+    Rank 0 speaks for all that have the same flaw. A launcher ends all ranks with the first that
+    ends, so none ends before the flaw is said.
 
     Args:
         sentence: Flaw that the user has to put right.
-
-    Returns:
-        The sentence to print on a rank other than 0; empty if rank 0 prints the same.
+        say: Prints a sentence.
     """
-    launch = detect()
-    if launch.size == 1 or _START.has_opened:
-        return ""
-    named = f"rank {launch.rank} ({socket.gethostname()}): {sentence}"
     try:
-        found = _START.found
-        if found is None and meets_without_help(launch, os.environ):
-            place = meet(launch, os.environ, interface=None, timeout_s=_TELL_S)
-            found = place, Roster(launch, place.store, stale_s=_TELL_S)
-        if found is None:
-            return named
-        place, roster = found
+        launch = detect()
+    except InputError:  # which is the flaw
+        say(sentence)
+        return
+    is_zero, found = launch.rank == 0, _START.found
+    named = f"rank {launch.rank} ({socket.gethostname()}): {sentence}"
+    if found is not None:
+        found[1].take_over()
+        named = sentence if sentence == found[1].cause else named
+    if is_zero:
+        say(sentence)
+    if launch.size > 1 and not _START.is_over and not _is_said(launch, named) and not is_zero:
+        say(named)
+    end()
+
+
+def _is_said(launch: Launch, named: str) -> bool:
+    """Tell the others a flaw; return whether rank 0, or the first that has it, says it."""
+    try:
+        if _START.found is None and meets_without_help(launch, os.environ):
+            _meet(launch, None, _TELL_S, _TELL_S)
+        if _START.found is None:
+            return False
+        place, roster = _START.found
         first = roster.tell(InputError(named), _TELL_S)
         place.remove_file()
     except (InputError, PeerError, RuntimeError):
-        return named
+        return False
     # Ranks that were started alike have the same flaw, and rank 0 says so.
-    is_said = not first or (is_same_flaw(first, named) and first != named)
-    return "" if is_said else named
+    return not first or (is_same_flaw(first, named) and first != named)
+
+
+def _meet(
+    launch: Launch, interface: str | None, timeout_s: float, stale_s: float
+) -> tuple[Meeting, Roster]:
+    _START.found, _START.is_over = None, False
+    place = meet(launch, os.environ, interface=interface, timeout_s=timeout_s)
+    _START.found = place, Roster(launch, place.store, stale_s=stale_s)
+    atexit.unregister(_linger)
+    atexit.register(_linger)
+    return _START.found
+
+
+def _linger() -> None:
+    """Let rank 0, whose store ends with it, end once the others know why the ranks did not meet.
+
+    That is after its last words: it may be the only one that has said why.
+    """
+    if _START.found is not None and _START.found[1].cause:
+        _START.found[1].linger(_TELL_S)

@@ -79,12 +79,14 @@ def open_group(
 
         return SingleGroup(launch)
     check_interface(backend, launch, interface)
-    from distgnn.comm.early import open_meeting
+    from distgnn.comm import early
     from distgnn.comm.process import die_with_parent
     from distgnn.comm.rendezvous import common_interface
 
     die_with_parent()
-    place, roster = open_meeting(launch, interface=interface, timeout_s=timeout_s, stale_s=stale_s)
+    place, roster = early.open_meeting(
+        launch, interface=interface, timeout_s=timeout_s, stale_s=stale_s
+    )
     # Once all have come, nobody has anything to do that takes long.
     connect_s = min(timeout_s, max(_CONNECT_S, launch.size * _CONNECT_S_PER_RANK))
     try:
@@ -108,6 +110,7 @@ def open_group(
                     launch, place, timeout_s=connect_s, stale_s=stale_s, has_lanes=has_lanes
                 )
         roster.settle()
+        early.end()
     finally:
         place.remove_file()
     group.reason = choice.reason

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.02
 _FAILURE = "roll-failure"
-# What rank 0 says of the first flaw that was told: that it has the same, or not.
+# Rank 0 has said a flaw: the first that was told, or another one.
 _FLAW_OF_ZERO, _SAME, _ANOTHER = "flaw-of-rank-0", "same", "another"
 _IDENTITY = "identity"
 _EXIT_BAD_INPUT = 2
@@ -64,8 +64,11 @@ class Roster:
         self._identity: dict[str, str] = {}
         self._is_compared = False
         self._heard = ""  # what another rank found
-        # Whoever gets it counts this rank among those that know why the job ends, and keeps it.
-        self._counting = threading.Lock()
+        self._said = ""  # what rank 0 answered
+        #: Why the ranks did not meet, once this one knows.
+        self.cause = ""
+        # Whoever has it says why this process ends: its main thread, or the one that listens.
+        self._speaking = threading.Lock()
 
     def come(self) -> None:
         """Have the others hear of the death of this rank, before all have met.
@@ -76,12 +79,14 @@ class Roster:
         who = Peer(self._launch.rank, self._host, self._me)
         row = json.dumps([f"{who} died before the ranks had met; {_REMEDY}", False])
         try:
-            self._first.leave_will(_FAILURE, row)
+            self._first.leave_will({_FAILURE: row, _told(who.rank): "1"})
+            self._first.set(f"come/{who.rank}", "1")
         except RuntimeError as error:
             raise PeerError(self._lost_store()) from error
 
     def settle(self) -> None:
         """Leave the death of this rank to the watchdog from now on."""
+        self._mark()
         with suppress(RuntimeError):
             self._first.take_will_back()
 
@@ -100,23 +105,42 @@ class Roster:
                 sentence = str(error)
             except RuntimeError:
                 sentence = self._lost_store()
+        if not sentence:
+            return
         self._verdict = sentence
-        is_speaker = self._launch.rank == 0
+        is_zero, is_said = self._launch.rank == 0, False
         if status == _EXIT_BAD_INPUT:
             # Rank 0 may be about to find the same flaw, and says it for all. A launcher ends it
             # with the first rank that ends.
-            self._await_answer(self._stale_s, self._is_opening)
+            limit_s = self._stale_s if is_zero else self._answer_s
+            is_said = bool(self._await_answer(limit_s, self._is_opening))
         # Whoever is ready hears it too, and ends in order.
-        if sentence and not self._is_opening.wait(2 * self._tick_s):
-            if status == EXIT_RETRY or is_speaker:
+        if self._is_opening.wait(2 * self._tick_s) or not self._speaking.acquire(blocking=False):
+            return
+        try:
+            if not is_said:
                 os.write(2, f"distgnn: {sentence}\n".encode())
-            self._answer(is_same=False)
+            if is_zero and status == _EXIT_BAD_INPUT:
+                self._answer(is_same=True)
+            self.linger(self._stale_s, for_all=status == _EXIT_BAD_INPUT)
             end_process(status)
+        finally:
+            self._speaking.release()
+
+    def take_over(self) -> None:
+        """Have this thread say why the process ends, and no longer the one that listens.
+
+        Does not return if that one is about to end the process.
+        """
+        if not self._is_opening.is_set():
+            self._is_opening.set()
+            self._speaking.acquire()
 
     def tell(self, error: InputError, timeout_s: float) -> str:
-        """Tell the others why this rank ends before it is ready.
+        """Tell the others why this rank ends before all have met.
 
-        Rank 0, whose store ends with it, waits until all have heard.
+        Rank 0 has said it, and waits until all others know: its store ends with it. The others
+        wait until rank 0 has said a flaw, as a launcher ends it with the first rank that ends.
 
         Args:
             error: The cause, which names the rank.
@@ -124,10 +148,9 @@ class Roster:
 
         Returns:
             The sentence that counts: the first of all ranks. Empty if this rank was the first,
-            and rank 0 has the same flaw.
+            and rank 0 has said the same.
         """
-        self._is_opening.set()
-        is_counted = not self._counting.acquire(blocking=False)
+        self.take_over()
         row = json.dumps([str(error), True])
         try:
             first = str(json.loads(self._first.compare_set(_FAILURE, "", row))[0])
@@ -135,40 +158,69 @@ class Roster:
             if not self._heard:
                 raise
             first = self._heard  # and rank 0 has ended since
-        self._answer(is_same=is_same_flaw(first, str(error)))
-        is_zero = self._launch.rank == 0
-        if not is_zero and is_same_flaw(first, str(error)):
-            answer = self._await_answer(timeout_s)
+        is_same = is_same_flaw(first, str(error))
+        if self._launch.rank == 0:
+            self._answer(is_same=is_same)
+            self.linger(timeout_s, for_all=True)
+        elif is_same:
+            answer = self._await_answer(max(timeout_s, self._answer_s))
             if first == str(error) and answer == _SAME:
                 first = ""
-        if not is_counted:
-            self._first.add("told", 1)
-        deadline_s = time.monotonic() + timeout_s
-        while is_zero and self._first.add("told", 0) < self._launch.size:
-            if time.monotonic() > deadline_s:
-                break
-            time.sleep(_POLL_S)
+        self._mark()
         return first
 
+    def linger(self, timeout_s: float, *, for_all: bool = False) -> None:
+        """Wait on rank 0 until the others know why the job ends.
+
+        Args:
+            timeout_s: Longest wait.
+            for_all: Whether to wait for ranks that have not come or are silent, too.
+        """
+        if self._launch.rank != 0:
+            return
+        self._answer(is_same=False)
+        deadline_s = time.monotonic() + timeout_s
+        with suppress(RuntimeError):
+            silent = {peer.rank for peer in self._silent()}
+            waiting = [
+                _told(rank)
+                for rank in range(1, self._launch.size)
+                if for_all or (rank not in silent and self._first.check([f"come/{rank}"]))
+            ]
+            while not self._first.check(waiting):
+                if time.monotonic() > deadline_s:
+                    break
+                time.sleep(_POLL_S)
+
+    def _mark(self) -> None:
+        """Count this rank among those that rank 0 need not wait for."""
+        with suppress(RuntimeError):
+            self._first.set(_told(self._launch.rank), "1")
+
+    @property
+    def _answer_s(self) -> float:
+        """Longest time in which a rank 0 that lives has said a flaw."""
+        return 2 * self._stale_s
+
     def _answer(self, *, is_same: bool) -> None:
-        """Say on rank 0 whether its own flaw is the first that was told; others say nothing."""
-        if self._launch.rank == 0:
-            with suppress(RuntimeError):
-                self._first.compare_set(_FLAW_OF_ZERO, "", _SAME if is_same else _ANOTHER)
+        """Say on rank 0 which flaw it has printed, unless it has done so."""
+        with suppress(RuntimeError):
+            self._first.compare_set(_FLAW_OF_ZERO, "", _SAME if is_same else _ANOTHER)
 
     def _await_answer(self, timeout_s: float, is_over: threading.Event | None = None) -> str:
-        """Wait for what rank 0 says of the first flaw; empty if it says nothing in time."""
+        """Wait until rank 0 has said a flaw; return which one, or nothing if time is up."""
         deadline_s = time.monotonic() + timeout_s
         with suppress(RuntimeError):  # rank 0 has ended
-            while not self._first.check([_FLAW_OF_ZERO]):
+            while not self._said and not self._first.check([_FLAW_OF_ZERO]):
                 if time.monotonic() > deadline_s:
                     return ""
                 if is_over is None:
                     time.sleep(_POLL_S)
                 elif is_over.wait(self._tick_s):
                     return ""
-            return self._first.get(_FLAW_OF_ZERO).decode()
-        return ""
+            self._said = self._said or self._first.get(_FLAW_OF_ZERO).decode()
+            self._mark()
+        return self._said
 
     def call(self, timeout_s: float, identity: Mapping[str, str] | None = None) -> None:
         """Come, and wait until all ranks have.
@@ -181,7 +233,7 @@ class Roster:
             InputError: If a rank was started otherwise than rank 0, or two have one number.
             PeerError: If the ranks do not come, or one that came is gone.
         """
-        self._is_opening.set()
+        self.take_over()
         self._identity = dict(identity or {})
         try:
             if self._launch.rank == 0:
@@ -357,7 +409,7 @@ class Roster:
                 self._judged_s = begin_s
             self._beat(has_met=True)
             return
-        except PeerError as error:
+        except (InputError, PeerError) as error:
             self._verdict = str(error)
             self._publish(error)
             self._contact_s = time.monotonic()
@@ -366,6 +418,7 @@ class Roster:
         # The call that connects may not come back for long.
         if not is_over.wait(2 * self._tick_s):
             os.write(2, f"distgnn: {self._verdict}\n".encode())
+            self.linger(self._stale_s)
             end_process(EXIT_RETRY)
 
     def _lost_store(self) -> str:
@@ -457,32 +510,41 @@ class Roster:
         self._beat()
         self._look()
         self.check()
+        for peer in self._silent():
+            raise PeerError(
+                f"{peer} gave no sign of life for {self._stale_s:g} s before the ranks had met; "
+                f"{_REMEDY}"
+            )
+
+    def _silent(self) -> list[Peer]:
+        """Return the ranks that came and have given no sign of life for long."""
         oldest_s = time.monotonic() - self._stale_s
-        for peer in self._peers.values():
-            if peer.seen_s < oldest_s and _number(peer) < float("inf"):
-                raise PeerError(
-                    f"{peer} gave no sign of life for {self._stale_s:g} s before the ranks had "
-                    f"met; {_REMEDY}"
-                )
+        return [
+            peer
+            for peer in self._peers.values()
+            if peer.seen_s < oldest_s and _number(peer) < float("inf")
+        ]
 
     def _hear(self) -> None:
         """Raise what another rank found; it has ended, or will."""
         if self._store.check([_FAILURE]):
             sentence, is_input_error = json.loads(self._store.get(_FAILURE))
             self._heard = sentence
-            if self._counting.acquire(blocking=False):
-                with suppress(RuntimeError):
-                    self._store.add("told", 1)
+            if not is_input_error:  # which rank 0 says first
+                self._mark()
             raise (InputError if is_input_error else PeerError)(sentence)
 
     def _publish(self, error: InputError | PeerError) -> None:
-        """Tell the others the cause, which rank 0 would take with it."""
+        """Tell the others the cause. Rank 0 does not wait for them: it has to say it first."""
+        self.cause = str(error)
         row = json.dumps([str(error), isinstance(error, InputError)])
         with suppress(RuntimeError):
             self._store.compare_set(_FAILURE, "", row)
-        self._answer(is_same=False)
-        if self._launch.rank == 0:
-            time.sleep(2 * self._tick_s)
+
+
+def _told(rank: int) -> str:
+    """Return the key that says that a rank knows why the job ends, or needs not to."""
+    return f"told/{rank}"
 
 
 def is_same_flaw(one: str, other: str) -> bool:

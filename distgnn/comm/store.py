@@ -21,7 +21,7 @@ from distgnn.comm.store_server import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 _LAST_WAIT_S = 5.0
@@ -150,9 +150,9 @@ class Store:
         found = self._ask("compare_set", key, expected, desired)
         return str(found).encode("latin-1")
 
-    def leave_will(self, key: str, value: str) -> None:
-        """Have a key set, unless it has a value, once this connection ends."""
-        self._ask("will", key, value)
+    def leave_will(self, values: Mapping[str, str]) -> None:
+        """Have keys set, unless they have values, once this connection ends."""
+        self._ask("will", dict(values))
 
     def take_will_back(self) -> None:
         """Let the end of this connection mean nothing."""

@@ -77,7 +77,7 @@ class _Guest:
         since_s: Time of its coming.
         received: Bytes that are no whole request yet.
         unsent: Bytes of answers that did not go out yet.
-        will: Key and value to write if the connection ends before it is taken back.
+        will: Values of keys to write if the connection ends before it is taken back.
     """
 
     connection: socket.socket
@@ -86,7 +86,7 @@ class _Guest:
     since_s: float = field(default_factory=time.monotonic)
     received: bytearray = field(default_factory=bytearray)
     unsent: bytearray = field(default_factory=bytearray)
-    will: tuple[str, str] | None = None
+    will: dict[str, str] = field(default_factory=dict)
 
 
 class StoreServer:
@@ -164,8 +164,8 @@ class StoreServer:
         if self._guests.pop(guest.connection.fileno(), None) is not None:
             self._selector.unregister(guest.connection)
             guest.connection.close()
-            if guest.will is not None:
-                self._values.setdefault(*guest.will)
+            for key, value in guest.will.items():
+                self._values.setdefault(key, value)
 
     def _attend(self, guest: _Guest, events: int) -> None:
         try:
@@ -230,7 +230,8 @@ class StoreServer:
                 values[str(key)] = str(desired)
             return values.get(key, expected)
         if verb == "will":
-            guest.will = (str(words[0]), str(words[1])) if words else None
+            will = dict(words[0]) if words else {}
+            guest.will = {str(key): str(value) for key, value in will.items()}
             return None
         if verb == "delete_key":
             return values.pop(words[0], None) is not None

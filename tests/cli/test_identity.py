@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from rank_jobs import free_port
+from rank_jobs import MPIRUN, free_port, run
 
 PROGRAM = str(Path(sys.executable).parent / "distgnn")
 MODEL = ["--model", "gcn", "--hidden", "16", "--epochs", "2", "--quiet", "--lr", "0.01"]
@@ -110,9 +111,27 @@ def test_a_rank_that_refuses_its_arguments_is_heard_by_all(parts, tmp_path, star
     begin_s = time.monotonic()
     errors = first.communicate(timeout=LIMIT_S)[1], second.communicate(timeout=LIMIT_S)[1]
     sentence = r"^distgnn: rank 1 \(.*\): network interface must be one of .* got 'eth99'"
-    assert all(re.search(sentence, text, re.MULTILINE) for text in errors), errors
+    assert re.search(sentence, errors[0], re.MULTILINE), errors
+    assert errors[1] == ""  # a launcher shows both
     assert (first.returncode, second.returncode) == (2, 2)
     assert time.monotonic() - begin_s < 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
+def test_what_differs_is_said_before_the_launcher_ends_the_ranks(launcher, parts, tmp_path):
+    words = [PROGRAM, "train", str(parts), "--run", str(tmp_path / "run"), *MODEL]
+    other = [*words[:-1], "0.2"]
+    if launcher == "mpirun":
+        command = [*MPIRUN, "-n", "1", *words, ":", "-n", "1", *other]
+    else:
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+        command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
+        choice = f"[ $RANK = 1 ] && exec {shlex.join(other)}; exec {shlex.join(words)}"
+        command += ["--no-python", "sh", "-c", choice]
+    status, _, errors = run(command)
+    assert errors.count(r"was started otherwise than rank 0: --lr 0.2 instead of 0.01") == 1, errors
+    assert status != 0
 
 
 def test_a_flaw_that_all_share_is_told_once(parts, tmp_path, start):

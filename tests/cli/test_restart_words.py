@@ -36,7 +36,7 @@ def test_ranks_that_were_started_already_are_refused(distgnn, monkeypatch):
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("distgnn.comm.early.begin", lambda: None)
-    monkeypatch.setattr("distgnn.comm.early.tell", lambda sentence: "")
+    monkeypatch.setattr("distgnn.comm.early.tell", lambda sentence, say: say(sentence))
     done = distgnn("train", "cora", "--run", "run", "--restarts", "1")
     assert done.sentence.startswith("--restarts starts the ranks itself, but 2 were started")
 

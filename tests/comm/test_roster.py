@@ -215,7 +215,7 @@ def test_a_rank_that_loads_torch_ends_when_another_fails(job, monkeypatch, capfd
         roll.come()
         roll.listen()
     sentence = "rank 2 (host7): no interface"
-    assert job.roll(2, 3).tell(InputError(sentence), 5) == sentence
+    assert job.roll(2, 3).tell(InputError(sentence), 5) == ""  # rank 0 says it
     deadline_s = time.monotonic() + 20
     while len(ended) < 2 and time.monotonic() < deadline_s:
         time.sleep(0.01)
@@ -253,13 +253,14 @@ def test_a_flaw_that_rank_0_finds_late_is_told_once(job, finds_own, monkeypatch)
             time.sleep(0.01)
         time.sleep(5 * zeros._tick_s)  # it would have ended
         assert not told.done()
-        assert int(job.server.add("told", 0)) == 1
-        if finds_own:
-            assert zeros.tell(InputError("rank 0 (a): no lr"), 60) == "rank 1 (b): no lr"
-        else:
+        assert not job.server.check(["told/1"])
+        if not finds_own:
             with pytest.raises(InputError, match=r"rank 1 \(b\): no lr"):
                 zeros.call(60)
-        assert told.result() == ("" if finds_own else "rank 1 (b): no lr")
+            assert not told.done()  # rank 0 has yet to say it
+        own = "rank 0 (a): no lr" if finds_own else zeros.cause
+        assert zeros.tell(InputError(own), 60) == "rank 1 (b): no lr"
+        assert told.result() == ""
 
 
 def test_a_flaw_that_rank_0_told_before_it_ended_is_not_told_again(monkeypatch):
@@ -289,6 +290,81 @@ def test_a_rank_that_only_hears_a_flaw_lets_rank_0_speak_first(job, monkeypatch)
         zeros.tell(InputError("rank 0 (a): no lr"), 0.1)
         assert told.result() == ""
     assert ended.wait(20)
+
+
+def test_no_rank_ends_before_rank_0_has_said_who_was_started_otherwise(job, monkeypatch):
+    """A launcher ends rank 0 with the first rank that ends."""
+    monkeypatch.setattr("distgnn.comm.roster.time.sleep", pytest.fail)  # rank 0 speaks at once
+    rolls = [job.roll(rank, 2, store=job.client()) for rank in (0, 1)]
+    rolls[0]._publish(InputError("rank 1 (b) was started otherwise"))
+    monkeypatch.undo()
+    monkeypatch.setattr("distgnn.comm.roster.end_process", pytest.fail)
+
+    def call(rank):
+        with pytest.raises(InputError, match=r"^rank 1 \(b\) was started otherwise$"):
+            rolls[rank].call(60, {"verb": "train"})
+
+    together(2, call)
+    own = InputError(rolls[1].cause)
+    assert str(own) == rolls[0].cause
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(rolls[1].tell, own, 60)
+        with pytest.raises(TimeoutError):
+            told.result(0.2)
+        rolls[0].tell(own, 60)  # after it has said it
+        assert told.result() == ""
+
+
+@pytest.mark.parametrize("is_flaw", [True, False])
+def test_rank_0_ends_only_once_all_that_came_know_why(job, is_flaw):
+    zeros, dead, late = (job.roll(rank, 4, store=job.client()) for rank in (0, 1, 2))
+    for roll in (dead, late):
+        roll.come()
+    error = (InputError if is_flaw else PeerError)("rank 0 (a): no lr")
+    with ThreadPoolExecutor(1) as pool:
+        if is_flaw:
+            job.server.set("told/3", "1")  # it is waited for, wherever it is
+            over = pool.submit(zeros.tell, error, 60)
+        else:
+            zeros._publish(error)
+            over = pool.submit(zeros.linger, 60)
+        while not job.server.check(["flaw-of-rank-0"]):
+            time.sleep(0.01)
+        dead._first.close()
+        with pytest.raises(TimeoutError):
+            over.result(0.2)
+        with pytest.raises(type(error), match="no lr"):
+            late.call(60)
+        if is_flaw:
+            assert late.tell(error, 60) == ""
+        over.result(60)
+
+
+def test_a_flaw_that_nobody_has_said_is_said_by_whoever_heard_it(monkeypatch, capfd):
+    monkeypatch.setattr("distgnn.comm.roster.end_process", lambda status: None)
+    job = Job()
+    heard = job.roll(1, 3, store=job.client())
+    heard._tick_s = 0.05
+    job.server.set("roll-failure", json.dumps(["rank 2 (c): no lr", True]))
+    heard.listen()
+    while not heard._verdict:
+        time.sleep(0.01)
+    (thread,) = (found for found in threading.enumerate() if found.name == "distgnn-start")
+    del job.server
+    thread.join(60)
+    assert capfd.readouterr().err == "distgnn: rank 2 (c): no lr\n"
+
+
+def test_one_thread_of_a_rank_says_why_it_ends(job, monkeypatch, capfd):
+    monkeypatch.setattr("distgnn.comm.roster.end_process", pytest.fail)
+    roll = job.roll(0, 2)
+    roll._tick_s = 0.05
+    job.server.set("roll-failure", json.dumps(["rank 1 (b) died", False]))
+    # Its main thread is about to say it, in the moment in which the other one looks.
+    roll._speaking.acquire()
+    monkeypatch.setattr(roll._is_opening, "wait", lambda timeout: False)
+    roll._listen()
+    assert capfd.readouterr().err == ""
 
 
 def test_a_rank_0_that_ends_is_named(job):
