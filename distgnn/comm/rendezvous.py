@@ -243,7 +243,8 @@ def _connect(address: str, port: int, secret: bytes, timeout_s: float) -> Store:
             "hosts"
         ) from error
     except RuntimeError as error:
-        raise PeerError(f"rank 0 ended before the ranks had met ({error})") from error
+        what = "did not answer" if isinstance(error.__cause__, TimeoutError) else "ended"
+        raise PeerError(f"rank 0 {what} before the ranks had met ({error})") from error
 
 
 def _meet_through_agent(

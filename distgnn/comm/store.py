@@ -42,7 +42,7 @@ class Store:
         secret: Secret of the job.
 
     Raises:
-        RuntimeError: If nobody answers.
+        RuntimeError: If nobody answers in time.
         SecretError: If the other side does not know the secret, or refuses ours.
     """
 
@@ -56,9 +56,14 @@ class Store:
             raise RuntimeError(f"no store answers at {self._where}: {error}") from error
         try:
             self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._connection.settimeout(min(timeout_s, 30.0))
-            self._prove(secret)
             self._connection.settimeout(timeout_s)
+            self._prove(secret)
+        except TimeoutError as error:
+            # A rank 0 that loads its libraries may hold the lock that its server needs.
+            self._connection.close()
+            raise RuntimeError(
+                f"what listens at {self._where} gave no proof for {timeout_s:g} s"
+            ) from error
         except (OSError, RuntimeError) as error:
             self._connection.close()
             if isinstance(error, RuntimeError):
@@ -281,7 +286,7 @@ def connect_store(address: str, port: int, timeout_s: float, secret: bytes) -> S
         secret: Secret of the job.
 
     Raises:
-        RuntimeError: If nobody answers.
+        RuntimeError: If nobody answers in time.
         SecretError: If the other side does not know the secret, or refuses ours.
     """
     return Store(address, port, timeout_s, secret)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from rank_jobs import free_port
 
+from distgnn.comm import rendezvous
 from distgnn.comm.errors import PeerError
 from distgnn.comm.launch import Launch
 from distgnn.comm.rendezvous import meet
@@ -99,6 +100,16 @@ def test_a_rank_notices_that_somebody_else_listens():
         threading.Thread(target=pretend, daemon=True).start()
         with pytest.raises(SecretError, match="does not know the secret of this job"):
             connect_store("127.0.0.1", listener.getsockname()[1], 5, b"secret")
+
+
+def test_a_rank_0_that_is_busy_is_no_other_job(monkeypatch):
+    """Its server cannot answer while another of its threads holds the interpreter."""
+    monkeypatch.setattr("distgnn.comm.rendezvous._AGAIN_S", pytest.fail)
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        sentence = r"^rank 0 did not answer before .* \(what listens at .* no proof for 0\.1 s\)"
+        with pytest.raises(PeerError, match=sentence):
+            rendezvous._connect("127.0.0.1", port, b"secret", 0.1)
 
 
 def given(rank, size=2, local_size=1, **more):
