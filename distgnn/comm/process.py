@@ -9,6 +9,8 @@ import select
 import signal
 import socket
 import sys
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +18,11 @@ from typing import TYPE_CHECKING
 from distgnn.comm.errors import EXIT_RETRY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _PR_SET_PDEATHSIG = 1
+# Longest wait for the last words of a process that ends.
+_LAST_S = 2.0
 _SERVERS = "PMIX_SERVER_URI"
 _LAUNCHERS = frozenset(
     {
@@ -168,13 +172,44 @@ def end_process(exit_code: int) -> None:
     Args:
         exit_code: The exit status of the process.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _try(_flush)
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
         # MPI_Finalize waits for the peers; Abort ends the whole job on every launcher.
         mpi.COMM_WORLD.Abort(exit_code)
     os._exit(exit_code)
+
+
+def print_last(sentence: str) -> None:
+    """Print a sentence on standard error, from any thread, before this process ends.
+
+    Args:
+        sentence: Why it ends.
+    """
+    _try(lambda: os.write(2, f"distgnn: {sentence}\n".encode(errors="replace")))
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # The reader of a pipe may be gone, as `head` is, and a disk full.
+        with suppress(OSError, ValueError):
+            stream.flush()
+
+
+def _try(action: Callable[[], object]) -> None:
+    """Do something that may fail, or block for as long as nobody reads a pipe."""
+
+    def act() -> None:
+        with suppress(OSError, ValueError):
+            action()
+
+    thread = threading.Thread(target=act, daemon=True, name="distgnn-last")
+    try:
+        thread.start()
+    except RuntimeError:  # an interpreter that ends may start none
+        act()
+    else:
+        thread.join(_LAST_S)
 
 
 def _name(pid: int) -> str:

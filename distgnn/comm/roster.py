@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import threading
 import time
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 from distgnn.comm import process
 from distgnn.comm.errors import EXIT_RETRY, PeerError
 from distgnn.comm.identity import difference
-from distgnn.comm.process import end_process
+from distgnn.comm.process import end_process, print_last
 from distgnn.comm.watchdog import Peer
 from distgnn.datasets import InputError
 
@@ -119,7 +118,7 @@ class Roster:
             return
         try:
             if not is_said:
-                os.write(2, f"distgnn: {sentence}\n".encode())
+                print_last(sentence)
             if is_zero and status == _EXIT_BAD_INPUT:
                 self._answer(is_same=True)
             self.linger(self._stale_s, for_all=status == _EXIT_BAD_INPUT)
@@ -417,7 +416,7 @@ class Roster:
             self._verdict = self._lost_store()
         # The call that connects may not come back for long.
         if not is_over.wait(2 * self._tick_s):
-            os.write(2, f"distgnn: {self._verdict}\n".encode())
+            print_last(self._verdict)
             self.linger(self._stale_s)
             end_process(EXIT_RETRY)
 
@@ -449,7 +448,7 @@ class Roster:
                     f"{limit_s:g} s before the ranks had met, or this host lost its "
                     f"network; {_REMEDY}"
                 )
-                os.write(2, f"distgnn: {sentence}\n".encode())
+                print_last(sentence)
                 end_process(EXIT_RETRY)
 
     def _absent(self, timeout_s: float) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import threading
 import time
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from distgnn.comm import process
 from distgnn.comm.errors import EXIT_RETRY, PeerError
-from distgnn.comm.process import end_process
+from distgnn.comm.process import end_process, print_last
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
@@ -321,7 +320,7 @@ class Watchdog:
         """End the process if its other threads do not come back to hear the verdict."""
         if self._is_delivered or now_s - self._verdict_s < _GRACE_S:
             return
-        os.write(2, f"distgnn: {self._verdict}\n".encode())
+        print_last(str(self._verdict))
         end_process(EXIT_RETRY)
 
     def _dead(self) -> list[Peer]:
