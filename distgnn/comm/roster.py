@@ -234,6 +234,10 @@ class Roster:
         """
         self.take_over()
         self._identity = dict(identity or {})
+        with self._guarding(timeout_s):
+            self._call(timeout_s)
+
+    def _call(self, timeout_s: float) -> None:
         try:
             if self._launch.rank == 0:
                 self._store.set(_IDENTITY, json.dumps(self._identity))
@@ -288,7 +292,6 @@ class Roster:
         Raises:
             PeerError: If time is up, or a rank of this machine is gone.
         """
-        self._store.set(f"{name}/{self._launch.rank}", text)
         keys = [f"{name}/{rank}" for rank in range(self._launch.size)]
 
         def silent() -> str:
@@ -301,8 +304,10 @@ class Roster:
                 f"{self._launch.size} ranks to {what}; see their output"
             )
 
-        self._wait(name, timeout_s, judge=self.check, late=silent)
-        return [row.decode() for row in self._store.multi_get(keys)]
+        with self._guarding(timeout_s):
+            self._store.set(f"{name}/{self._launch.rank}", text)
+            self._wait(name, timeout_s, judge=self.check, late=silent)
+            return [row.decode() for row in self._store.multi_get(keys)]
 
     def _wait(
         self,
@@ -324,8 +329,6 @@ class Roster:
         """
         size, count = self._launch.size, f"{name}-count"
         begin_s = look_s = self._contact_s = time.monotonic()
-        is_over = threading.Event()
-        threading.Thread(target=self._guard, args=(is_over, timeout_s), daemon=True).start()
         try:
             before()
             self._store.add(count, 1)
@@ -345,6 +348,15 @@ class Roster:
             raise
         except RuntimeError as error:
             raise PeerError(self._lost_store()) from error
+
+    @contextmanager
+    def _guarding(self, timeout_s: float) -> Iterator[None]:
+        """End the process if a call of the store in the block does not return."""
+        self._contact_s = time.monotonic()
+        is_over = threading.Event()
+        threading.Thread(target=self._guard, args=(is_over, timeout_s), daemon=True).start()
+        try:
+            yield
         finally:
             is_over.set()
 

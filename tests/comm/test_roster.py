@@ -558,6 +558,22 @@ def test_a_rank_whose_calls_of_the_store_never_return_ends(capfd, monkeypatch, h
     assert re.search(sentence, capfd.readouterr().err)
 
 
+def test_a_question_to_a_rank_0_that_is_stopped_ends_the_process(job, monkeypatch, capfd):
+    """Rank 0 has come, so that the silence of the first call counts as well."""
+    ended = threading.Event()
+    monkeypatch.setattr("distgnn.comm.roster.end_process", lambda status: ended.set())
+    roll = job.roll(1, 2, stale_s=0.2, store=job.client())
+    job.came(0, process.this_process())
+    roll._look()
+    keep = roll._store.set
+    monkeypatch.setattr(roll._store, "set", lambda key, value: [ended.wait(60), keep(key, value)])
+    job.server.set("word/0", "a")
+    job.server.add("word-count", 1)
+    roll.gather("word", "b", "speak", 60)
+    sentence = rf"^distgnn: rank 0 did not answer rank 1 \({HOST}\) for 0\.2 s before the ranks had"
+    assert re.search(sentence, capfd.readouterr().err)
+
+
 class Starved(threading.Event):
     """Waits for longer than it was told to, as in a process that was stopped."""
 
