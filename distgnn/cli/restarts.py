@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -45,8 +46,10 @@ _GRACE_S = 10.0
 _HANG_S = 2.0
 _ANSWER_S = 15.0
 _POLL_S = 0.05
-# Longest wait for the last words of ranks; a process that mpirun left behind may hold the pipe.
+# Longest wait for the last words of ranks, while the pipe is empty and while there is something in
+# it; a process that mpirun left behind may hold it.
 _WORDS_S = 2.0
+_ALL_WORDS_S = 60.0
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(?::[1-9]\d{0,4})?")
 
 
@@ -465,6 +468,7 @@ class _Job:
     def _wait(self, started: list[subprocess.Popen[bytes]], asked: _Asked) -> None:
         """Wait until all have ended; kill those that have not soon after the first has failed."""
         deadline_s = float("inf")
+        killed: list[subprocess.Popen[bytes]] = []
         while None in (codes := [process.poll() for process in started]):
             if any(codes) or self._has_spoken.is_set():
                 deadline_s = min(deadline_s, time.monotonic() + _GRACE_S)
@@ -473,12 +477,17 @@ class _Job:
                 # A lost host answers late or never: ask while mpirun waits for it, too.
                 self._ask()
             if left_s < 0:
-                for process in started:
+                killed = [process for process in started if process.poll() is None]
+                for process in killed:
                     _kill(process)
             time.sleep(_POLL_S)
-        self._codes = [int(process.wait()) for process in started]
+        # Ranks that were killed here say nothing about the failure; an mpirun hangs after one.
+        self._codes = [
+            0 if process in killed and not self._mpirun else int(process.wait())
+            for process in started
+        ]
         if self._listener is not None:
-            self._listener.join(_WORDS_S)
+            _hear_out(self._listener, started[0].stderr)
 
     def _status(self, asked: int) -> int | None:
         if not any(self._codes) and not self._is_cut_off:
@@ -491,6 +500,19 @@ class _Job:
         # mpirun ends so for reasons of its own, too.
         is_ours = not self._mpirun and all(code >= 0 for code in self._codes)
         return _TRACEBACK if is_ours and _TRACEBACK in self._codes else None
+
+
+def _hear_out(listener: threading.Thread, pipe: IO[bytes] | None) -> None:
+    """Wait until a thread that reads a pipe has passed on what is in it."""
+    deadline_s = time.monotonic() + _ALL_WORDS_S
+    while listener.is_alive() and time.monotonic() < deadline_s:
+        listener.join(_WORDS_S)
+        try:
+            # At its end, too: the thread may not have been scheduled to see it.
+            if pipe is None or not select.select([pipe], [], [], 0)[0]:
+                return
+        except ValueError:  # the thread has closed it
+            return
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 from types import SimpleNamespace
@@ -193,6 +195,40 @@ def test_hosts_have_time_to_answer_once_the_lost_job_has_given_them_free(tmp_pat
     time.sleep(3.1)
     threading.Timer(0.1, free.touch).start()
     assert probe.answering() == {"a": 2}
+
+
+def test_ranks_that_are_killed_here_are_not_blamed(monkeypatch):
+    """Rank 1 ends with a traceback, which comes again, and rank 0 does not end in time."""
+    monkeypatch.setattr(restarts, "_GRACE_S", 0.1)
+    job = _Job([], 2, [], {})
+    commands = (["sleep", "600"], ["sh", "-c", "exit 1"])
+    started = [subprocess.Popen(words, start_new_session=True) for words in commands]
+    job._wait(started, restarts._Asked(0, []))
+    assert started[0].returncode == -9
+    assert job._status(0) == 1
+    assert job.what_failed() == "rank 1 ended with status 1"
+
+
+def test_the_last_words_of_ranks_are_waited_for_while_they_are_there(monkeypatch, capfd):
+    monkeypatch.setattr(restarts, "_WORDS_S", 0.05)
+    looks, relay = [], _Job._relay
+    look = restarts.select.select
+
+    def count(*words):
+        looks.append(1)
+        return look(*words)
+
+    def late(job, process):
+        while len(looks) < 3:  # it is not scheduled for longer than an empty pipe is waited for
+            time.sleep(0.01)
+        relay(job, process)
+
+    monkeypatch.setattr(restarts.select, "select", count)
+    monkeypatch.setattr(_Job, "_relay", late)
+    job = _Job([], 1, ["sh", "-c", "echo 'distgnn: rank 1 died' >&2; exit 75"], {})
+    with tempfile.TemporaryFile() as printed:
+        job._wait(job._start(printed), restarts._Asked(0, []))
+    assert capfd.readouterr().err == "distgnn: rank 1 died\n"
 
 
 def test_a_log_that_is_full_ends_no_job(monkeypatch):
