@@ -8,8 +8,9 @@ alike: each runs with as many rates and seed 0. The goal is half a point below A
 validation metric; the rate that reaches it in the fewest epochs on the graph is taken. The table
 has the seeds after 0, each compared with Adam's best of the same seed. Other methods end at their
 goal, and in tuning where an earlier rate was faster. Seconds are those of the processor, in
-training and evaluation on one thread: other jobs change them little. Runs are lines of
-FOLDER/second_order.jsonl; those that are there are not run again, so that a table goes on.
+set-up, training and evaluation on one thread: other jobs change them little. Runs are lines of
+FOLDER/second_order.jsonl; those that are there are not run again, so that a table goes on. A run
+that ended at a goal lower than today's is made again.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Cell(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """Price of the goal: epochs on the graph, and processor seconds of all epochs."""
+    """Price of the goal: epochs on the graph, and processor seconds of set-up and all epochs."""
 
     epochs: int
     seconds: float
@@ -120,8 +121,13 @@ def run(cell: Cell, graph: datasets.Graph, goal: float, most: float) -> dict[str
 
 
 def runs_of(file: Path) -> dict[Cell, dict[str, Any]]:
-    """Read the runs that have ended."""
-    return {Cell(*(values[name] for name in Cell._fields)): values for values in read_lines(file)}
+    """Read the runs that have ended; of those of one name the last."""
+    return {
+        Cell(*(values[name] for name in Cell._fields)): values
+        for values in read_lines(file)
+        # Earlier forms of the file have seconds of the clock, which are not those of the table.
+        if "failed" in values or "spent_s" in values
+    }
 
 
 def reached(values: dict[str, Any], goal: float) -> Reached | None:
@@ -130,6 +136,13 @@ def reached(values: dict[str, Any], goal: float) -> Reached | None:
         if metric is not None and metric >= goal:
             return Reached(number + 1 - values["start"], values["spent_s"][number])
     return None
+
+
+def tells(values: dict[str, Any], goal: float, most: float) -> bool:
+    """Return whether a run was long enough to tell if it reaches a goal in a number of epochs."""
+    if "failed" in values or reached(values, goal) is not None:
+        return True
+    return len(values["metric"]) - values["start"] >= min(most, values["epochs"])
 
 
 class Table:
@@ -150,11 +163,12 @@ class Table:
         goal: float = math.inf,
         most: float = math.inf,
     ) -> dict[str, Any] | None:
-        """Return the line of a run, made now if it is missing and runs are to be made."""
+        """Return the line of a run, made now if it is missing or too short and runs are made."""
         cell = cell_of(name, method, lr, seed, self.options)
-        if cell not in self.done and not self.options.only_table:
-            if method == "adam":
-                goal = most = math.inf
+        if method == "adam":
+            goal = most = math.inf
+        is_there = cell in self.done and tells(self.done[cell], goal, most)
+        if not is_there and not self.options.only_table:
             self.done[cell] = run(cell, self._graph(name), goal, most)
             with self.file.open("a") as out:
                 out.write(json.dumps(self.done[cell]) + "\n")
@@ -195,18 +209,19 @@ class Table:
         if not math.isfinite(best):
             return [name, "-"], {}
         seeds = range(1, self.options.seeds + 1)
-        goals = {seed: self.best_of_adam(name, seed, [rate])[0] - BELOW for seed in seeds}
-        known = [goal for goal in goals.values() if math.isfinite(goal)]
-        cells = [name, f"{100 * statistics.mean(known):.2f}" if known else "-"]
+        bests = {seed: self.best_of_adam(name, seed, [rate])[0] for seed in seeds}
+        # Any run is there at once where Adam has no metric: such a seed has no goal.
+        goals = {seed: found - BELOW for seed, found in bests.items() if math.isfinite(found)}
+        cells = [name, f"{100 * statistics.mean(goals.values()):.2f}" if goals else "-"]
         prices: dict[str, list[Reached]] = {}
         for method in self.options.methods:
             lr = self.tuned(name, method, best - BELOW)
             lines = (
-                {} if lr is None else {s: self.line(name, method, lr, s, goals[s]) for s in seeds}
+                {} if lr is None else {s: self.line(name, method, lr, s, goals[s]) for s in goals}
             )
             found = [reached(one, goals[seed]) for seed, one in lines.items() if one]
             prices[method] = [price for price in found if price is not None]
-            cells.append(describe(lr, prices[method], len(known)))
+            cells.append(describe(lr, prices[method], len(goals)))
         return cells, prices
 
 
@@ -263,7 +278,7 @@ def main() -> int:
     text = [f"| {' | '.join(line)} |" for line in lines]
     text += [
         "",
-        "Median epochs on the graph / processor seconds (rate; seeds that got there).",
+        "Median epochs on the graph / processor seconds with set-up (rate; seeds that got there).",
         "",
     ]
     text += means([prices for _, prices in found], options.methods)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
 import json
 import os
 import subprocess
@@ -83,6 +85,75 @@ def test_the_table_of_epochs_goes_on_where_it_was(repository, tmp_path):
 
 def _best(line):
     return line["best"]
+
+
+@pytest.fixture
+def second_order(repository):
+    file = repository / "examples/strategies/second_order.py"
+    spec = importlib.util.spec_from_file_location("second_order", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+CURVES = {"adam": {0.01: [0.5, 0.7, 0.8, 0.8], 0.03: [0.7, 0.8, 0.9, 0.9]}}
+CURVES["kfac"] = {0.1: [0.7, 0.8, 0.8, 0.9], 0.2: [0.7, 0.7, 0.9, 0.9]}
+
+
+def table_of(module, monkeypatch, folder, **changes):
+    """Make the row of a graph whose runs have these metrics; the row, and the runs made for it."""
+    made = []
+
+    def run(cell, graph, goal, most):
+        made.append((cell.method, cell.lr, cell.seed))
+        metrics = CURVES[cell.method][cell.lr]
+        if cell.method == "adam" and cell.seed in changes.get("failing", ()):
+            return {**cell._asdict(), "failed": "the loss is nan"}
+        ends = [n for n, metric in enumerate(metrics, 1) if metric >= goal or n >= most]
+        metrics = metrics[: min(ends, default=len(metrics))]
+        seconds = [float(number) for number in range(1, len(metrics) + 1)]
+        return {**cell._asdict(), "best": max(metrics), "metric": metrics, "spent_s": seconds}
+
+    options = argparse.Namespace(folder=folder, data=None, rates=2, seeds=1, epochs=4, start=0)
+    options.only_table, options.methods = False, ["adam", "kfac"]
+    for name, value in changes.items():
+        setattr(options, name, value)
+    monkeypatch.setattr(module, "run", run)
+    monkeypatch.setattr(module.datasets, "load", lambda name: None)
+    return module.Table(options).row("cora")[0], made
+
+
+def test_a_run_that_ended_at_a_lower_goal_is_made_again(second_order, tmp_path, monkeypatch):
+    first, _ = table_of(second_order, monkeypatch, tmp_path, rates=1)
+    assert first[1:] == ["79.50", "3 / 3.00 s (0.01; 1 of 1)", "2 / 2.00 s (0.1; 1 of 1)"]
+    # A second rate of Adam raises the goal to 89.5 %, which the run of K-FAC at 0.1 ended below.
+    _, made = table_of(second_order, monkeypatch, tmp_path, only_table=True)
+    assert not made
+    row, made = table_of(second_order, monkeypatch, tmp_path)
+    assert made[0] == ("adam", 0.03, 0)
+    assert ("kfac", 0.1, 0) in made
+    (tmp_path / "fresh").mkdir()
+    fresh, _ = table_of(second_order, monkeypatch, tmp_path / "fresh")
+    assert row == fresh
+    assert row[1:] == ["89.50", "3 / 3.00 s (0.03; 1 of 1)", "3 / 3.00 s (0.2; 1 of 1)"]
+    # One that ended where another rate was faster is not: it tells enough.
+    again, made = table_of(second_order, monkeypatch, tmp_path)
+    assert (again, made) == (row, [])
+
+
+def test_a_seed_without_a_goal_has_no_runs(second_order, tmp_path, monkeypatch):
+    row, made = table_of(second_order, monkeypatch, tmp_path, seeds=2, failing=[2])
+    assert row[1:] == ["89.50", "3 / 3.00 s (0.03; 1 of 1)", "3 / 3.00 s (0.2; 1 of 1)"]
+    assert not [run for run in made if run[0] == "kfac" and run[2] == 2]
+
+
+def test_runs_with_seconds_of_the_clock_are_made_again(second_order, tmp_path, monkeypatch):
+    row, made = table_of(second_order, monkeypatch, tmp_path)
+    file = tmp_path / second_order.FILE
+    file.write_text(file.read_text().replace('"spent_s"', '"epoch_s"'))
+    shown, none = table_of(second_order, monkeypatch, tmp_path, only_table=True)
+    assert (shown, none) == (["cora", "-"], [])
+    assert table_of(second_order, monkeypatch, tmp_path) == (row, made)
 
 
 @pytest.mark.slow
