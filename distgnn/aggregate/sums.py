@@ -24,7 +24,7 @@ Factors = tuple["torch.Tensor | None", "torch.Tensor | None"]
 _NO_FACTORS = (None, None)
 _LINE_BYTES = 64
 # Edges a row from which on a copy of the rows, times their factors, costs less than it saves.
-_READ_OFTEN = 8
+_READ_OFTEN = 16
 
 
 class Weighting(NamedTuple):
@@ -140,9 +140,10 @@ def pass_sum(
 
 
 def _is_short(rows: Tensor, num_edges: int) -> bool:
-    """Return whether a factor costs an edge as much as its row, a line of the cache or less.
+    """Return whether a row is one cache line or less, so that reading its factor costs as much.
 
-    A copy of the rows times their factors has the same bits in the sum, unless it is rounded.
+    Where few edges read the rows, a copy costs more than it saves. A copy of the rows times their
+    factors has the same bits in the sum, unless it is rounded.
     """
     row_bytes = rows.shape[1] * rows.element_size()
     is_rounded = computed(rows.dtype) != rows.dtype

@@ -19,7 +19,7 @@ SLICE_BYTES = 64
 """Bytes of a row of a slice: a line of the cache, which an edge reads whole."""
 CACHE_BYTES = 1 << 25
 """Bytes of rows that a processor's last cache is taken to hold."""
-LEAST_DEGREE = 8
+LEAST_DEGREE = 32
 """Mean number of edges that read a row from which on two more copies of it pay."""
 _INDIFFERENT, _GAINS, _FORBIDS = range(3)
 
@@ -39,9 +39,10 @@ def in_slices(
 ) -> Tensor:
     """Apply a function to some columns of rows at a time, if that is faster; collective.
 
-    An edge reads a whole row of its source. Wide rows of many vertices fill no cache, so each edge
-    waits for memory. A slice of all rows, of a line of the cache each, may fit, and then costs two
-    copies. Rows that fit whole gain nothing, and few edges gain less than the copies cost.
+    An edge reads a whole row of its source. A cache does not hold wide rows of many vertices, so
+    each edge waits for memory. A slice has one cache line of every row. Where it fits in the cache,
+    it costs two copies. Rows that fit whole gain nothing, and few edges gain less than the copies
+    cost.
 
     Args:
         function: Sums over edges, for example. It makes each column of that column alone.

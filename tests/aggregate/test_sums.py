@@ -279,3 +279,23 @@ def test_rows_of_a_line_are_scaled_before_a_sum_with_the_same_bits(
     monkeypatch.setattr(sums, "_READ_OFTEN", 4)
     assert torch.equal(normalised("in")(graph, rows), expected)
     assert sum(scaled) == num_scaled
+
+
+@pytest.mark.parametrize(("degree", "num_scaled"), [(8, 0), (20, 1)])
+def test_rows_of_a_line_are_scaled_where_that_was_measured_to_be_faster(
+    degree, num_scaled, monkeypatch
+):
+    # Every copy of the edges adds 4 a vertex.
+    plain, copies = make_graph("random"), degree // 4
+    edges = {"src": np.tile(plain.src, copies), "dst": np.tile(plain.dst, copies)}
+    graph = LocalGraph.exact(cut(replace(plain, **edges), 1)[0], SingleGroup())
+    rows, scaled = torch.randn(graph.num_rows, 16), []
+    inner = sums.kernels.scale_rows
+
+    def watched(given, *more):
+        scaled.append(given is rows)
+        return inner(given, *more)
+
+    monkeypatch.setattr(sums.kernels, "scale_rows", watched)
+    normalised("in")(graph, rows)
+    assert sum(scaled) == num_scaled

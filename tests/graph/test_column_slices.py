@@ -6,6 +6,7 @@ import pytest
 import torch
 from graphs import cut, make_graph
 
+from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.exchange.base import all_reduce_bytes
 from distgnn.graph import column_slices as module
@@ -119,6 +120,16 @@ def test_rows_that_few_edges_read_are_taken_at_once(fits):
     fits(40, least_degree=5)
     for _, _, widths in propagated(1, normalised("in"), torch.float32):
         assert widths == [70]
+
+
+@pytest.mark.parametrize(("degree", "widths"), [(24, [32]), (48, [16, 16])])
+def test_slices_begin_where_they_were_measured_to_be_faster(degree, widths, monkeypatch):
+    monkeypatch.setattr(module, "CACHE_BYTES", 40 * module.SLICE_BYTES)
+    found, rows = [], torch.randn(40, 32)
+    module.in_slices(
+        lambda some: found.append(some.shape[1]) or some, rows, degree * len(rows), SingleGroup()
+    )
+    assert found == widths
 
 
 def test_all_slices_share_one_exchange(fits, monkeypatch):
