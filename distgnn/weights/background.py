@@ -109,6 +109,7 @@ class BackgroundModels(LocalModels):
     def _carry_on(self, model: nn.Module, num_steps: int) -> None:
         """Do what is due of a round after some steps."""
         age, lag = num_steps - self._begun_at, self._how.lag
+        moves_moments = False
         for name in list(self._rounds):
             if age >= -(-lag // 2):
                 with self.clock.timed("weight_sync"):
@@ -117,8 +118,10 @@ class BackgroundModels(LocalModels):
                 with self.clock.timed("weight_sync"):
                     snapshot, center = self._rounds.pop(name).finish()
                 self._move(model, name, snapshot, center)
-                if name.startswith(_MOMENTS):
-                    self._bound_squares()
+                moves_moments |= name.startswith(_MOMENTS)
+        # Means move as their squares do, in either order: only then is one bounded by the other.
+        if moves_moments:
+            self._bound_squares()
 
     def _move(self, model: nn.Module, name: str, snapshot: Tensor, center: Tensor) -> None:
         """Move the weights of a dtype towards the center of a round."""

@@ -181,6 +181,34 @@ def test_the_sum_of_the_center_and_of_all_models_stays(lag, size):
             )
 
 
+class _Centered:
+    """Moments of a centered RMSprop: squares, which come first, and means."""
+
+    def __init__(self, square, mean):
+        self.moments = {
+            "square_avg": torch.full((1, 5), square),
+            "grad_avg": torch.full((1, 5), mean),
+        }
+
+    def state_dict(self):
+        return {0: self.moments}
+
+
+def test_squares_are_bounded_by_means_that_have_moved_too():
+    """Ranks with mean 2 and 0 and no variance meet at mean 1 and square 2, not at square 4."""
+
+    def on_rank(group):
+        model = nn.Linear(5, 1, bias=False)
+        optimizer = _Centered(*[(4.0, 2.0), (0.0, 0.0)][group.rank])
+        rule = parse_weights("every(1)+corrected")
+        strategy = BackgroundModels(group, Clock(), optimizer=optimizer, rule=rule, seed=SEED)
+        strategy.after_backward(model)
+        strategy.after_step(model)
+        return [float(each[0, 0]) for each in optimizer.moments.values()]
+
+    assert run_ranks(2, on_rank) == [[2.0, 1.0]] * 2
+
+
 class _Counted:
     """A message that counts when it is waited for."""
 
