@@ -70,7 +70,7 @@ class RunLock:
         if self._is_taken:
             return
         try:
-            while not self._make():
+            while not self._make(self._file):
                 self._judge()
         except OSError as error:
             raise InputError(
@@ -109,8 +109,8 @@ class RunLock:
                 "let one of them go on"
             )
 
-    def _make(self) -> bool:
-        """Make the file, whole; return whether there was none."""
+    def _make(self, file: Path) -> bool:
+        """Make a file that names this owner, whole; return whether there was none."""
         me = process.this_process()
         jobs = [f"{name}={os.environ[name]}" for name in _JOBS if name in os.environ]
         content = {
@@ -125,24 +125,16 @@ class RunLock:
         try:
             temporary.write_text(json.dumps(content), encoding="utf-8")
             try:
-                os.link(temporary, self._file)
+                os.link(temporary, file)
             except FileExistsError:
                 pass
             except OSError:
                 # A file system without links; or NFS, which did it and lost the answer.
                 if temporary.stat().st_nlink < 2:
-                    return self._make_without_link(json.dumps(content))
+                    return _make_without_link(file, json.dumps(content))
             return temporary.stat().st_nlink > 1
         finally:
             temporary.unlink(missing_ok=True)
-
-    def _make_without_link(self, text: str) -> bool:
-        try:
-            with self._file.open("x", encoding="utf-8") as file:
-                file.write(text)
-        except FileExistsError:
-            return False
-        return True
 
     def _judge(self) -> None:
         """Remove the file of an owner that is dead.
@@ -154,67 +146,61 @@ class RunLock:
             found = self._read()
         except FileNotFoundError:  # given back meanwhile
             return
-        owner = process.ProcessId(
-            str(found.get("machine", "")), int(found.get("pid", 0)), int(found.get("start", 0))
-        )
-        is_near = owner.machine == process.machine()
-        if process.is_alive(owner) if is_near else self._is_beating(found):
+        if self._lives(self._file, found):
             raise InputError(
                 f"'{self._folder}' is in use by {_named(found)}; wait until that job has ended, or "
                 "choose another --run"
             )
-        self._remove(found.get("token"))
+        self._remove(self._file, found.get("token"))
 
-    def _remove(self, token: object) -> None:
+    def _lives(self, file: Path, found: dict[str, Any]) -> bool:
+        """Whether the owner of a file, which that names, still runs."""
+        owner = process.ProcessId(
+            str(found.get("machine", "")), int(found.get("pid", 0)), int(found.get("start", 0))
+        )
+        is_near = owner.machine == process.machine()
+        return process.is_alive(owner) if is_near else self._is_beating(file, found)
+
+    def _remove(self, file: Path, token: object) -> None:
         """Remove the file of a dead owner, unless another job is at it or has done it.
 
         Only who has made the mark of a token removes the file with that token. The file of a
-        living owner is never away, or a third job would make its own in that moment.
+        living owner is never away, or a third job would make its own in that moment. A mark has an
+        owner too, who may have slept since it looked; if it is dead, its mark goes the same way.
         """
-        # The token is whatever the file says, and no part of a path.
-        name = hashlib.sha256(str(token).encode(errors="replace")).hexdigest()[:16]
-        mark = self._file.with_name(f"{NAME}.{name}.dead")
-        try:
-            mark.touch(exist_ok=False)
-        except FileExistsError:
+        mark = _mark_of(file, token)
+        if not self._make(mark):
             self._outwait(mark)
             return
         try:
-            if self._read().get("token") == token:
-                self._file.unlink()
+            if self._read(file).get("token") == token:
+                file.unlink()
         except FileNotFoundError:
             pass
         finally:
-            mark.unlink(missing_ok=True)
+            with suppress(OSError):
+                if self._read(mark).get("token") == self._token:
+                    mark.unlink()
 
     def _outwait(self, mark: Path) -> None:
         """Wait until another job has removed a file; clear up after it if it died meanwhile."""
-        deadline_s = time.monotonic() + _STALE_S
-        while mark.exists():
-            if time.monotonic() > deadline_s:
-                mark.unlink(missing_ok=True)
-            time.sleep(0.01)
+        with suppress(FileNotFoundError):
+            while self._lives(mark, found := self._read(mark)):
+                time.sleep(0.01)
+            self._remove(mark, found.get("token"))
 
-    def _is_beating(self, found: dict[str, Any]) -> bool:
-        """Watch the time of the file for as long as it may stand still."""
+    def _is_beating(self, file: Path, found: dict[str, Any]) -> bool:
+        """Watch the time of a file for as long as it may stand still."""
         self._say(
             f"waiting {_STALE_S:g} s to see whether {_named(found)} still uses '{self._folder}'"
         )
         deadline_s = time.monotonic() + _STALE_S
-        first = self._time()
+        first = _time_of(file)
         while time.monotonic() < deadline_s:
             time.sleep(min(1.0, _STALE_S / 4))
-            if self._time() != first:
+            if _time_of(file) != first:
                 return True
         return False
-
-    def _time(self) -> int:
-        """Return the time of the file; a fresh one, as NFS gives to whoever opens it."""
-        try:
-            with self._file.open("rb") as file:
-                return os.fstat(file.fileno()).st_mtime_ns
-        except FileNotFoundError:
-            return 0
 
     def _beat(self) -> None:
         while not self._is_over.wait(_BEAT_S):
@@ -222,16 +208,41 @@ class RunLock:
                 if self._read().get("token") == self._token:
                     os.utime(self._file)
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self, file: Path | None = None) -> dict[str, Any]:
         """Return the content; nothing for a file that is not ours or only half there."""
         with suppress(ValueError, RecursionError):
-            content = json.loads(self._file.read_text(encoding="utf-8"))
+            content = json.loads((file or self._file).read_text(encoding="utf-8"))
             numbers = ("pid", "start")
             if isinstance(content, dict) and all(
                 isinstance(content.get(name, 0), int) for name in numbers
             ):
                 return content
         return {}
+
+
+def _mark_of(file: Path, token: object) -> Path:
+    """Return the mark of whoever removes the file with a token."""
+    # The token is whatever the file says, and no part of a path.
+    name = hashlib.sha256(str(token).encode(errors="replace")).hexdigest()[:16]
+    return file.with_name(f"{NAME}.{name}.dead")
+
+
+def _make_without_link(file: Path, text: str) -> bool:
+    try:
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(text)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _time_of(file: Path) -> int:
+    """Return the time of a file; a fresh one, as NFS gives to whoever opens it."""
+    try:
+        with file.open("rb") as opened:
+            return os.fstat(opened.fileno()).st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def _named(found: dict[str, Any]) -> str:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -140,24 +139,37 @@ def test_of_many_jobs_that_find_a_dead_owner_one_succeeds(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_mark_whose_job_died_is_cleared(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_STALE_S", 0.1)
+def test_a_mark_whose_job_died_is_cleared(tmp_path):
     write(tmp_path, start=1)
-    made, touch = [], Path.touch
-
-    def die(mark, **options):
-        made.append(mark)
-        touch(mark, **options)
-        raise OSError(5, "died")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "touch", die)
-        with pytest.raises(InputError, match="died"):
-            RunLock(tmp_path).take()
-    assert made[0].exists()
+    dead = (tmp_path / NAME).read_text()
+    marks = [module._mark_of(tmp_path / NAME, "t")]
+    marks.append(module._mark_of(marks[0], "u"))  # who removed that one died, too
+    for mark, token in zip(marks, "uv", strict=True):
+        mark.write_text(json.dumps({**json.loads(dead), "token": token}))
     with RunLock(tmp_path) as lock:
         lock.take()
-        assert not made[0].exists()
+        assert [file.name for file in tmp_path.iterdir()] == [NAME]
+
+
+def test_a_mark_whose_job_sleeps_is_kept(holder, tmp_path, monkeypatch):
+    """Else it would remove the file of a third job when it wakes up."""
+    monkeypatch.setattr(module, "_STALE_S", 0.05)
+    sleeper = json.loads((tmp_path / NAME).read_text())
+    write(tmp_path, start=1)
+    mark = module._mark_of(tmp_path / NAME, "t")
+    mark.write_text(json.dumps(sleeper))
+    sleeps = []
+
+    def sleep(seconds):
+        sleeps.append(mark.exists())
+        if len(sleeps) == 50:
+            mark.unlink()
+        threading.Event().wait(seconds)
+
+    monkeypatch.setattr(module.time, "sleep", sleep)
+    with RunLock(tmp_path) as lock:
+        lock.take()
+    assert sleeps == [True] * 50
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"pid": 1, "start": "x"}'])
