@@ -27,9 +27,11 @@ MPIRUN = [str(BIN / "mpirun"), "--oversubscribe", "--bind-to", "none"]
 # name, if that is the name in the file HOLD, and for as long as HOLD.held is there.
 _HOLDING = """
 import os, sys, time
+from contextlib import suppress
 def hold(event, arguments, file=os.environ.get("HOLD", "")):
-    if event == "os.rename" and file and os.path.exists(file):
-        with open(file) as wanted:
+    if event == "os.rename" and file:
+        is_wanted = False
+        with suppress(FileNotFoundError), open(file) as wanted:
             is_wanted = os.path.basename(arguments[1]) == wanted.read()
         if is_wanted:
             os.replace(file, file + ".held")
@@ -102,10 +104,12 @@ def mpirun(size: int, mode: str, fault: str = "", **variables: str) -> tuple[int
     return run(command, str(SCRIPT), mode, fault=fault, **variables)
 
 
-def srun(mode: str, fault: str = "", **variables: str) -> list[subprocess.Popen[str]]:
-    """Two processes with the variables that srun would give them; nothing kills the other."""
+def srun(
+    mode: str, fault: str = "", size: int = 2, **variables: str
+) -> list[subprocess.Popen[str]]:
+    """Processes with the variables that srun would give them; nothing kills the others."""
     step = {
-        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_STEP_NUM_TASKS": str(size),
         "SLURM_JOB_ID": str(os.getpid()),
         "SLURM_STEP_ID": str(time.monotonic_ns()),
         "FAULT": fault,
@@ -119,5 +123,5 @@ def srun(mode: str, fault: str = "", **variables: str) -> list[subprocess.Popen[
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank in range(2)
+        for rank in range(size)
     ]

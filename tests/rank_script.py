@@ -14,6 +14,7 @@ import pytest
 import torch
 from group_contract import run_contract
 
+import distgnn.comm.open
 import distgnn.comm.transports.mpi
 from distgnn.comm import PeerError, detect, fail, open_group, process, watchdog
 from distgnn.comm.group import Group, ReduceOp, combine
@@ -33,14 +34,17 @@ def main(mode: str) -> int:
     if mode == "managed":
         _manage_mpi()
     try:
-        timeout_s = SLOW_S - 1 if mode == "slow" else 60
+        if mode == "slow":
+            distgnn.comm.open._CONNECT_S = SLOW_S - 1  # type: ignore[misc]
+        # A rank that is stopped is missed soon; on a busy machine one that lives is late, too.
+        stale_s = 4 if os.environ.get("FAULT", "").startswith("stop") else 25
         has_lanes = os.environ.get("LANES") != "off"
         if os.environ.get("FAR") == str(detect().rank):  # as if on another machine
             lanes_module.process = SimpleNamespace(machine=lambda: "far")  # type: ignore[assignment]
         if os.environ.get("SMALL"):
             lanes_module.MAX_LANE_BYTES = 1 << 16  # type: ignore[misc]
             lanes_module._FILE_BYTES = 1 << 20  # type: ignore[misc]
-        group = open_group(backend=backend, timeout_s=timeout_s, stale_s=4, has_lanes=has_lanes)
+        group = open_group(backend=backend, timeout_s=60, stale_s=stale_s, has_lanes=has_lanes)
     except InputError as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -140,8 +144,8 @@ def overlap(group: Group) -> None:
     other = 1 - group.rank
     received = torch.zeros(1 << 20)
     works = [group.irecv(received, other, 1), group.isend(torch.ones(1 << 20), other, 1)]
-    deadline_s = time.monotonic() + 20
-    while received[-1] == 0 and time.monotonic() < deadline_s:
+    deadline_s = time.monotonic() + 100
+    while received.min() == 0 and time.monotonic() < deadline_s:
         time.sleep(0.01)
     assert received.min() == 1
     for work in works:

@@ -33,10 +33,13 @@ def ended(**variables):
 
 @pytest.mark.parametrize("name", ["PMIX_SERVER_URI41", "PMIX_SERVER_URI2"])
 def test_a_rank_of_open_mpi_ends_if_its_launcher_has(name):
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
         uri = f"prterun-host-7@0.0;tcp4://127.0.0.1:{server.getsockname()[1]}"
+        # Nobody else can have the port, which refuses all until somebody listens.
+        done = ended(**{name: uri})
+        server.listen()
         assert ended(**{name: uri}).stdout == "goes on\n"
-    done = ended(**{name: uri})
     assert (done.returncode, done.stdout) == (75, "")
     assert done.stderr == "distgnn: the launcher has ended; start the job again\n"
 

@@ -67,7 +67,8 @@ def test_a_value_is_waited_for(served):
     patient = connect_store("127.0.0.1", port_of(served), 60, b"secret")
     threading.Timer(0.05, lambda: served.set("late", "came")).start()
     assert patient.get("late") == b"came"
-    other = connect_store("127.0.0.1", port_of(served), 0.2, b"secret")
+    other = connect_store("127.0.0.1", port_of(served), 60, b"secret")
+    other._timeout_s = 0.2
     with pytest.raises(RuntimeError, match=r"the store has no never after 0\.2 s"):
         other.get("never")
 

@@ -56,8 +56,8 @@ def test_a_deadlock_is_an_error_at_once() -> None:
 
     begin = time.monotonic()
     with pytest.raises(RuntimeError, match="no rank can go on: rank 0 waits for rank 1 to send"):
-        run_ranks(2, work)
-    assert time.monotonic() - begin < 5
+        run_ranks(2, work, timeout_s=60)
+    assert time.monotonic() - begin < 30
 
 
 def test_a_rank_that_never_comes_is_given_up() -> None:
@@ -69,7 +69,7 @@ def test_a_rank_that_never_comes_is_given_up() -> None:
     with pytest.raises(RuntimeError, match=r"rank 0 waited 0\.1 s for all ranks in barrier"):
         run_ranks(2, work, timeout_s=0.1)
     with pytest.raises(RuntimeError, match=r"ranks 0, 1 still ran after 0\.1 s"):
-        run_ranks(2, lambda group: time.sleep(1.0), timeout_s=0.1)
+        run_ranks(2, lambda group: time.sleep(2.0), timeout_s=0.1)
 
 
 def test_different_collectives_are_refused() -> None:

@@ -65,6 +65,9 @@ def first(
     # torch numbers the groups of a process, and those that tests before tried to make count: ranks
     # meet under the number.
     monkeypatch.setattr(dist.distributed_c10d._world, "group_count", 0)
+    if request.param == "ends at once":
+        # Not before both have connected, however late rank 0 is.
+        monkeypatch.setenv("TORCH_DIST_INIT_BARRIER", "1")
     meeting = rendezvous.meet(Launch("openmpi", 0, 2, 0, 2), environ, interface=None, timeout_s=60)
     second = subprocess.Popen(
         [sys.executable, "-c", SECOND, request.param], env={**os.environ, **environ}
