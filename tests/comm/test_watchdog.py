@@ -139,6 +139,7 @@ def test_a_rank_that_hears_of_a_failure_ends_after_the_one_that_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("distgnn.comm.watchdog._HEAD_START_S", 0.0)
+    monkeypatch.setattr("distgnn.comm.watchdog._GRACE_S", 600.0)
     job = Job(2, stale_s=30.0)
     job.run(0, 1)
     job.dogs[1].publish(ValueError("boom"))
@@ -255,6 +256,7 @@ def test_a_rank_that_stops_answering_after_a_failed_message_is_named(
     job = Job(2, stale_s=1.2)
     dog = job.dogs[0]
     dog._threads[1] = threading.Thread(target=int)  # no judge: only the failed message tells
+    dog._talk_once()  # however late the thread begins
     dog.run()
     assert "stopped answering, last seen in start-up" in str(dog.diagnose(RuntimeError("reset")))
     end(job)
