@@ -23,6 +23,7 @@ import itertools
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -141,10 +142,15 @@ def cut_graph(name: str, cut: str, options: argparse.Namespace) -> Path:
     return parts
 
 
+def num_start(cell: Cell) -> int:
+    """Count the epochs of a run before those on the graph."""
+    return NUM_START * ("--start" in OPTIMIZERS.get(cell.optimizer, ()))
+
+
 def words_of(cell: Cell, goal: float | None, epochs: int) -> list[str]:
     """Give the flags of a run."""
     words = MODEL if cell.optimizer == "-" else [*SMALL, *OPTIMIZERS[cell.optimizer]]
-    epochs += NUM_START * ("--start" in words)
+    epochs += num_start(cell)
     words = [*words, "--epochs", str(epochs), "--seed", "0", "--checkpoint-every", "0", "--quiet"]
     words += ["--halo", cell.halo]
     if cell.evaluation != "exact":
@@ -164,7 +170,7 @@ def measure(hosts: Hosts, cell: Cell, goal: float | None, options: argparse.Name
     hosts.run(words, options.folder / "out")
     after = hosts.counters()
     summary = json.loads((run / "summary.json").read_text())
-    epochs = lab.epochs_of(run)
+    epochs, start = lab.epochs_of(run), num_start(cell)
     payload = sum(
         now.num_bytes - then.num_bytes - HEADER_BYTES * (now.num_packets - then.num_packets)
         for now, then in zip(after, before, strict=True)
@@ -177,9 +183,11 @@ def measure(hosts: Hosts, cell: Cell, goal: float | None, options: argparse.Name
         **{f"{name}_bytes": value for name, value in counted.items()},
         "interface_bytes": payload,
         "num_epochs": len(epochs),
-        "median_epoch_s": summary["median_epoch_s"],
+        "start": start,
+        # Of the epochs on the graph: the others send no rows and are short.
+        "median_epoch_s": statistics.median(epoch["epoch_s"] for epoch in epochs[start:]),
         "total_s": summary["total_s"],
-        "wait_s": sum(epoch["exchange_wait_s"] for epoch in epochs) / len(epochs),
+        "wait_s": statistics.mean(epoch["exchange_wait_s"] for epoch in epochs[start:]),
         "codec_error": max(epoch.get("codec_error", 0.0) for epoch in epochs),
         "strategy": summary.get("strategy", cell.halo),
         "val_metric": summary["val_metric"],
@@ -203,18 +211,32 @@ def reached(epochs: list[dict], summary: dict[str, Any], goal: float | None) -> 
 
 def runs_of(file: Path) -> dict[Cell, dict[str, Any]]:
     """Read the runs that have ended."""
+    lines = read_lines(file)
+    cells = [Cell(**{name: one[name] for name in Cell._fields if name in one}) for one in lines]
+    # Earlier lines that do not say how long a start was have medians of its epochs, too.
     return {
-        Cell(**{name: values[name] for name in Cell._fields if name in values}): values
-        for values in read_lines(file)
+        cell: values
+        for cell, values in zip(cells, lines, strict=True)
+        if "start" in values or not num_start(cell)
     }
+
+
+def to_goal(number: int | None, start: int) -> str:
+    """Write epochs on the graph, and after a plus those of the start."""
+    if number is None:
+        return "-"
+    return f"{number - start} + {start}" if start else str(number)
 
 
 def row_of(values: dict[str, Any], exact: dict[str, Any]) -> list[str]:
     """Write a row of the table."""
-    names = ("halo", "eval_halo", "weight")
-    sent = [values[f"{name}_bytes"] / values["num_epochs"] for name in names]
+    start = values.get("start", 0)
+    # Epochs of a start send gradients, but no rows.
+    num_epochs = {"halo": values["num_epochs"] - start, "eval_halo": values["num_epochs"] - start}
+    num_epochs["weight"] = values["num_epochs"]
+    sent = [values[f"{name}_bytes"] / number for name, number in num_epochs.items()]
+    counted = sum(values[f"{name}_bytes"] for name in num_epochs)
     mine, theirs = values["time_to_goal_s"], exact["time_to_goal_s"]
-    counted = sum(values[f"{name}_bytes"] for name in ("halo", "weight", "eval_halo"))
     beyond = values["interface_bytes"] / counted - 1 if counted else 0.0
     return [
         *(values.get(name, Cell._field_defaults.get(name)) for name in Cell._fields),
@@ -222,7 +244,7 @@ def row_of(values: dict[str, Any], exact: dict[str, Any]) -> list[str]:
         "-" if values["interface_bytes"] <= 0 else f"{beyond:+.1%}",
         f"{1e3 * values['median_epoch_s']:.0f}",
         f"{1e3 * values['wait_s']:.0f}",
-        "-" if values["epochs_to_goal"] is None else str(values["epochs_to_goal"]),
+        to_goal(values["epochs_to_goal"], start),
         "never" if mine is None else f"{mine:.1f}",
         "-" if mine is None else f"{theirs / mine:.2f}",
         f"{100 * values['test_metric']:.2f}",
@@ -256,7 +278,8 @@ def lines_of(done: dict[Cell, dict[str, Any]], options: argparse.Namespace) -> l
         "ranks share the cores of one machine. The goal is the best validation metric of exact",
         f"training less {100 * BELOW:g} points; seconds are those of epochs and evaluations up to",
         "it. Interfaces are eth0 of all hosts by /proc/net/dev, less headers, of the whole run, so",
-        "that short runs show what start and end cost.",
+        "that short runs show what start and end cost. Epochs of a head start stand after a plus:",
+        "their seconds count, but medians and rows are those of the epochs on the graph.",
         "",
         *table(HEADER, rows),
     ]
@@ -285,6 +308,16 @@ def _names(text: str) -> list[str]:
     return text.split(",")
 
 
+def _optimizers(text: str) -> list[str]:
+    names = _names(text)
+    wrong = [name for name in names if name not in OPTIMIZERS]
+    if wrong and names != ["-"]:
+        known = ", ".join(OPTIMIZERS)
+        message = f"{wrong[0]!r} is none of {known}; give some of them, or '-' alone"
+        raise argparse.ArgumentTypeError(message)
+    return names
+
+
 def main() -> None:
     """Run the script."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
@@ -297,7 +330,7 @@ def main() -> None:
     parser.add_argument("--halos", type=_names, default=list(HALOS))
     parser.add_argument("--evaluations", type=_names, default=list(EVALUATIONS))
     parser.add_argument("--weights", type=_names, default=["exact"])
-    parser.add_argument("--optimizers", type=_names, default=["-"])
+    parser.add_argument("--optimizers", type=_optimizers, default=["-"])
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--dry", action="store_true", help="without hosts and links")
     parser.add_argument("--only-table", action="store_true", help="make no more runs")

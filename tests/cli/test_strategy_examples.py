@@ -189,3 +189,43 @@ def test_the_table_of_the_lab_compares_with_exact_training(repository, tmp_path)
     again = run(script, *words, cwd=tmp_path)
     assert len(lines_of(tmp_path / "out/strategies.jsonl")) == 2
     assert rows_of(again.stdout) == rows
+
+
+@pytest.mark.slow
+def test_the_table_of_the_lab_counts_a_head_start_apart(repository, tmp_path):
+    script = repository / "examples/lab/strategies.py"
+    words = ["out", "--dry", "--hosts", 2, "--rates", "1gbit", "--cuts", "random", "--epochs", 4]
+    words += ["--sets", "synthetic:planted,num_vertices=300", "--evaluations", "exact"]
+    words += ["--halos", "exact", "--optimizers", "adam,mlp+kfac"]
+    first = run(script, *words, cwd=tmp_path)
+    file = tmp_path / "out/strategies.jsonl"
+    adam, started = lines_of(file)
+    assert (adam["start"], started["start"]) == (0, 20)
+    on_graph = started["epochs_to_goal"] - 20
+    assert 1 <= on_graph <= 4
+    rows = rows_of(first.stdout)
+    # Epochs of the start send no rows, so each epoch on the graph sends as many as one of Adam.
+    assert [row[7:9] for row in rows] == [rows[0][7:9]] * 2
+    assert [row[-4] for row in rows] == [str(adam["epochs_to_goal"]), f"{on_graph} + 20"]
+    # A line that does not say how long the start was has medians of all its epochs.
+    file.write_text("".join(json.dumps({**one, "start": 0}) + "\n" for one in (adam, started)))
+    file.write_text(file.read_text().replace('"start": 0, ', ""))
+    shown = run(script, *words, "--only-table", cwd=tmp_path)
+    assert rows_of(shown.stdout) == rows[:1]
+
+
+@pytest.mark.parametrize("names", ["adam,sgd", "-,adam"])
+def test_the_table_of_the_lab_knows_its_optimizers(names, repository, tmp_path):
+    script = repository / "examples/lab/strategies.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "out", "--only-table", f"--optimizers={names}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    wrong = "sgd" if "sgd" in names else "-"
+    message = f"'{wrong}' is none of adam, kfac, mlp+kfac; give some of them, or '-' alone"
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 2
