@@ -380,11 +380,12 @@ def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:
     working = trainer.objective.working_bytes(opened.config.model.hidden)
     working += trainer.average.working_bytes() + trainer.screen.working_bytes()
     # An earlier peak counts for nothing here: memory that was freed since is free again.
-    model, predicted = trainer.gnn, 0
+    model, optimizer, predicted = trainer.gnn, trainer.config.optimizer, 0
     if model is not None:
         traffic = planned_weights(trainer.config, model, trainer.weights.tables, trainer.graphs)
         working += traffic.working_bytes(group.size)
-        predicted = added = predict_added_bytes(model, trainer.graphs) + working
+        added = working + predict_added_bytes(model, trainer.graphs, optimizer=optimizer)
+        predicted = added
         check_memory(
             *(group, added),
             what="training",
@@ -394,7 +395,7 @@ def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:
         )
     if group.device == PROCESSOR:
         if model is not None:
-            predicted = predict_peak_bytes(model, trainer.graphs) + working
+            predicted = predict_peak_bytes(model, trainer.graphs, optimizer=optimizer) + working
     else:
         streamed, what = predict_host_bytes(trainer.graphs), "streaming sums of features"
         check_memory(group, streamed, what=what, is_forced=asked.force, say=asked.say)

@@ -17,6 +17,7 @@ from distgnn.nn.gat import AttentionConvolution
 from distgnn.nn.models import GNN
 from distgnn.nn.relational import LearnedRelationalConv
 from distgnn.ops.host_rows import COLUMNS, SLICE_BYTES, HostRows
+from distgnn.optim.optimizers import NUM_MOMENTS
 from distgnn.training.loop.graphs import why_not_static
 from distgnn.training.loop.metrics import peak_rss_bytes, resident_bytes
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from distgnn.forecast.traffic import Forecast
     from distgnn.nn.config import ModelConfig
     from distgnn.partition.directory.store import Manifest
+    from distgnn.settings.names import OptimizerName
     from distgnn.training.config.settings import TrainConfig
     from distgnn.training.data.info import DataInfo
     from distgnn.training.loop.graphs import RunGraphs
@@ -39,8 +41,8 @@ _ATTENTION_GRADIENTS = 3
 # Where targets are mapped apart: the gradient of theirs, sums that become it, that of what they are
 # mapped from, and its sum with that of the sources.
 _TARGET_GRADIENTS = 4
-# Gradients, moments and the best epoch's weights.
-_WEIGHT_COPIES = 4
+# Gradients and the best epoch's weights.
+_WEIGHT_COPIES = 2
 # Indices and weights of both directions, and what sorts the edges of a block.
 _RELATION_EDGE_BYTES = 40
 # An edge and a clone on a device in both directions, and which program walks whose edges, which is
@@ -55,20 +57,22 @@ _COMPILER = "torch._dynamo"
 _COMPILER_BYTES = 70 << 20
 
 
-def predict_peak_bytes(model: GNN, graphs: RunGraphs) -> int:
+def predict_peak_bytes(model: GNN, graphs: RunGraphs, *, optimizer: OptimizerName = "adam") -> int:
     """Predict the most memory that this rank will ever have had resident.
 
     Args:
         model: Model to train.
         graphs: Graphs that the model runs on.
+        optimizer: Optimizer of the model.
 
     Returns:
         Bytes: what is there now and `predict_added_bytes`, or an earlier peak above that.
     """
-    return max(resident_bytes() + predict_added_bytes(model, graphs), peak_rss_bytes())
+    added = predict_added_bytes(model, graphs, optimizer=optimizer)
+    return max(resident_bytes() + added, peak_rss_bytes())
 
 
-def predict_added_bytes(model: GNN, graphs: RunGraphs) -> int:
+def predict_added_bytes(model: GNN, graphs: RunGraphs, *, optimizer: OptimizerName = "adam") -> int:
     """Predict what a run will take besides what is resident now.
 
     Counted are the aggregate of static input, what is as large as the weights, and the hidden rows
@@ -79,6 +83,7 @@ def predict_added_bytes(model: GNN, graphs: RunGraphs) -> int:
     Args:
         model: Model to train.
         graphs: Graphs that the model runs on.
+        optimizer: Optimizer of the model.
 
     Returns:
         Bytes.
@@ -105,7 +110,8 @@ def predict_added_bytes(model: GNN, graphs: RunGraphs) -> int:
     if model.recomputes and not is_simple and _COMPILER not in sys.modules:
         static_bytes += _COMPILER_BYTES
     num_edges = graphs.exact.blocks.forward.num_edges
-    typed = typed_bytes(model, graphs.training.num_rows, num_edges) + moment_bytes(model)
+    typed = typed_bytes(model, graphs.training.num_rows, num_edges)
+    typed += moment_bytes(model, NUM_MOMENTS[optimizer])
     walked = 0
     if is_device:
         part = graphs.exact.part
@@ -208,7 +214,8 @@ def device_bytes(config: TrainConfig, ends: DataInfo, part: PartSizes, *, featur
     feature_bytes = ends.size.num_edge_features * config.model.reads_edge_features * ITEM_BYTES
     edges = (_EDGE_BYTES + feature_bytes) * num_edges + _CLONE_BYTES * num_clones
     edges += walk_bytes(model, num_clones, num_edges) + score_bytes(model, num_edges)
-    typed = typed_bytes(model, num_rows, num_edges) + moment_bytes(model)
+    typed = typed_bytes(model, num_rows, num_edges)
+    typed += moment_bytes(model, NUM_MOMENTS[config.optimizer])
     return placed + working + edges + typed
 
 
@@ -225,21 +232,22 @@ def score_bytes(model: GNN, num_edges: int) -> int:
     return max(conv.edge_bytes for conv in model.convolutions) * num_edges
 
 
-def moment_bytes(model: GNN, *, num_missing_rows: int = 0) -> int:
+def moment_bytes(model: GNN, num_moments: int, *, num_missing_rows: int = 0) -> int:
     """Say what is kept beside the weights: gradients, moments, and the weights of the best epoch.
 
     Args:
         model: Model to train.
+        num_moments: Moments of each weight, see `NUM_MOMENTS`.
         num_missing_rows: Learned rows of its first layer that the model was not built with.
 
     Returns:
-        Bytes, with the two moments of Adam.
+        Bytes.
     """
     weights = sum(parameter.numel() for parameter in model.parameters())
     first = model.convolutions[0]
     if isinstance(first, LearnedRelationalConv):
         weights += num_missing_rows * first.own.shape[1]
-    return ITEM_BYTES * _WEIGHT_COPIES * weights
+    return ITEM_BYTES * (_WEIGHT_COPIES + num_moments) * weights
 
 
 def typed_bytes(model: GNN, num_rows: int, num_edges: int) -> int:
@@ -305,7 +313,9 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
             model, layer_rows, part.num_roots, kept_input_bytes=is_kept * input_bytes
         )
         memory[number] += typed_bytes(model, part.num_roots, part.num_edges)
-        memory[number] += moment_bytes(model, num_missing_rows=num_learned)
+        memory[number] += moment_bytes(
+            model, found.weights.num_moments, num_missing_rows=num_learned
+        )
     return memory
 
 

@@ -488,12 +488,11 @@ def weight_traffic(
             is_fixed=is_input_fixed(config, is_sparse=is_sparse),
             is_repeated=not (config.model.input_dropout or config.labels_as_input),
         )
-    num_moments = NUM_MOMENTS.get(config.optimizer, 0)
     return WeightTraffic(
         shapes,
         config.weight_rule.at_most,
         tuple(statistics),
-        num_moments,
+        NUM_MOMENTS[config.optimizer],
         factors,
         config.seed,
         config.num_start_epochs,

@@ -20,8 +20,14 @@ if TYPE_CHECKING:
 
 Moments = dict[str, "Tensor"]
 
-NUM_MOMENTS: Mapping[OptimizerName, int] = {"adam": 2, "adamw": 2, "sgd": 1, "lbfgs": 26}
-"""Moments of a weight, each as large as the weight; of L-BFGS its memory and its search."""
+NUM_MOMENTS: Mapping[OptimizerName, int] = {
+    "adam": 2,
+    "adamw": 2,
+    "sgd": 1,
+    "kfac": 2,
+    "lbfgs": 26,
+}
+"""Moments of a weight, at most; of L-BFGS its memory and its search, as copies of the weights."""
 
 
 class Optimizer(ABC):

@@ -14,6 +14,7 @@ from distgnn.nn.config import ModelConfig
 from distgnn.nn.models import GNN
 from distgnn.optim.described import describe_factors
 from distgnn.optim.kfac import Kfac
+from distgnn.optim.optimizers import NUM_MOMENTS
 from distgnn.settings.kfac import KfacOptions
 
 pytestmark = pytest.mark.usefixtures("multiplied_here")
@@ -21,7 +22,10 @@ pytestmark = pytest.mark.usefixtures("multiplied_here")
 
 def most_bytes(profiler):
     """The most bytes that were allocated at once since a profiler began."""
-    events = profiler.profiler.kineto_results.events()
+    results = getattr(profiler.profiler, "kineto_results", None)
+    if results is None:
+        pytest.skip("this torch does not show what its profiler recorded")
+    events = results.events()
     changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
     now = most = 0
     for _, change in changes:
@@ -45,7 +49,7 @@ def test_memory_of_kfac_is_that_of_the_allocator(model, width, hidden, widest):
     described = describe_factors(
         made, options, is_sparse=False, is_static=False, is_fixed=False, is_repeated=False
     )
-    predicted = described.num_bytes + moment_bytes(made)
+    predicted = described.num_bytes + moment_bytes(made, NUM_MOMENTS["kfac"])
     with torch.profiler.profile(
         profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]
     ) as profiler:

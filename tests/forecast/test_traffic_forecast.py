@@ -6,13 +6,19 @@ import dataclasses
 
 import numpy as np
 import pytest
-from graphs import KINDS, TYPED_KINDS, make_graph
+from graphs import KINDS, TYPED_KINDS, cut, make_graph
 from training import MODEL_FIELDS, TYPED_MODELS, ends_of, make_config
 
+from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError, load
 from distgnn.exchange.codec import EXACT, CodecSpec
-from distgnn.forecast.memory import memory_of_ranks, moment_bytes
+from distgnn.forecast.memory import (
+    device_bytes,
+    memory_of_ranks,
+    moment_bytes,
+    predict_added_bytes,
+)
 from distgnn.forecast.traffic import forecast, planned_bytes
 from distgnn.partition import METHODS, assign
 from distgnn.partition.directory.store import read_manifest, read_part, write
@@ -517,7 +523,7 @@ def test_rows_with_labels_are_wider(kind, dtype, directories):
     assert [layer.width for layer in plain.layers] == [6, 3]
     manifest = read_manifest(directory)
     memory = [memory_of_ranks(manifest, one) for one in (found, plain)]
-    more_weights = moment_bytes(found.model) - moment_bytes(plain.model)
+    more_weights = moment_bytes(found.model, 2) - moment_bytes(plain.model, 2)
     for part, wide, narrow in zip(manifest.parts, *memory, strict=True):
         # Evaluation's and training's own, and what is kept of it for backward.
         added = (3 * (6 + 3) - 2 * 6) * part.num_roots * given.feature_bytes
@@ -579,3 +585,29 @@ def test_every_field_of_a_model_is_covered():
     # That of features of edges is resolved; models that read them have a test of their own. A
     # module that a user wrote ("own") says nothing of its traffic, so none is forecast for it.
     assert covered | {"hidden", "activations_dtype", "edge_features", "own"} == MODEL_FIELDS
+
+
+@pytest.mark.parametrize(("name", "num_copies"), [("sgd", 1), ("adam", 2), ("kfac", 2)])
+def test_memory_counts_the_moments_of_the_optimizer(name, num_copies, directories):
+    """Those of L-BFGS are its memory: pairs of steps and changes, and its search."""
+    directory = directories("random", "libra", 2)
+    manifest, graph = read_manifest(directory), make_graph("random")
+    part, ends = manifest.parts[0], ends_of(graph)
+    sizes = []
+    for optimizer in (name, "lbfgs"):
+        config = make_config(optimizer=optimizer, weight_decay=0.0)
+        found = forecast(directory, manifest, config)
+        model, local = found.model, Trainer(config, ends, cut(graph, 1)[0], SingleGroup())
+        sizes.append(
+            [
+                memory_of_ranks(manifest, found)[0] - found.weights.working_bytes(2),
+                device_bytes(config, ends, part, features_on="device"),
+                predict_added_bytes(local.model, local.graphs, optimizer=optimizer),
+            ]
+        )
+    for _ in range(14):
+        local.train_epoch()
+    weight_bytes = 4 * sum(each.numel() for each in model.parameters())
+    assert list(np.subtract(*reversed(sizes))) == [(26 - num_copies) * weight_bytes] * 3
+    kept = sum(each.nbytes for each in local.optimizer.state_dict()[0].values())
+    assert 20 * weight_bytes < kept < 26 * weight_bytes

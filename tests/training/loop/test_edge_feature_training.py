@@ -143,7 +143,7 @@ def test_memory_of_features_and_their_scores_is_predicted(tmp_path):
 
     def memory(**options):
         found = predict(**options)
-        return np.array(memory_of_ranks(manifest, found)) - moment_bytes(found.model)
+        return np.array(memory_of_ranks(manifest, found)) - moment_bytes(found.model, 2)
 
     edges = np.array([part.num_edges for part in manifest.parts])
     gat = {"model": "gat", "heads": 2, "last_heads": 5}
