@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import sys
@@ -13,7 +14,8 @@ import torch
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
 
 if not torch.cuda.is_available():
     # Triton looks at this when it is imported: kernels then run in Python, on tensors of the CPU.
@@ -76,6 +78,21 @@ def data_dir() -> Path:
 def repository() -> Path:
     """Root of the source tree."""
     return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def load_script(repository: Path) -> Callable[[str], ModuleType]:
+    """Import a file of the source tree that belongs to no package, by its path there."""
+
+    def load(path: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(Path(path).stem, repository / path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 @pytest.fixture(params=[1, 2, 3])

@@ -6,7 +6,6 @@ Sphinx is not needed here. `make docs` builds the pages and runs every cell.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import re
 import subprocess
 import sys
@@ -25,11 +24,8 @@ _FENCE = re.compile(r"^(`{3,}|:{3,})(.*)$", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def stage(repository):
-    spec = importlib.util.spec_from_file_location("stage", repository / "docs/stage.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def stage(load_script):
+    return load_script("docs/stage.py")
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ def read_parts(path: str) -> NDArray[Any]:
 
 
 def kind_of(parts: NDArray[Any], graph: Graph) -> str:
-    """Return what an array gives the parts of, which its length says.
+    """Return whether an array, by its length, has the parts of edges or of vertices.
 
     Args:
         parts: (num_edges,) or (num_vertices,).

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import subprocess
 import sys
 import weakref
@@ -14,12 +13,8 @@ from distgnn.bench.epoch import twin_graph
 
 
 @pytest.fixture(scope="module")
-def script(repository):
-    path = repository / "examples/bench/gpu.py"
-    spec = importlib.util.spec_from_file_location("gpu_example", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def script(load_script):
+    return load_script("examples/bench/gpu.py")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import subprocess
@@ -102,12 +101,8 @@ def _best(line):
 
 
 @pytest.fixture
-def second_order(repository):
-    file = repository / "examples/strategies/second_order.py"
-    spec = importlib.util.spec_from_file_location("second_order", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def second_order(load_script):
+    return load_script("examples/strategies/second_order.py")
 
 
 CURVES = {"adam": {0.01: [0.5, 0.7, 0.8, 0.8], 0.03: [0.7, 0.8, 0.9, 0.9]}}

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import importlib.util
 import os
 import warnings
 
@@ -28,14 +27,10 @@ MODELS = ("gcn", "sage", "gat", "gatv2", "gin", "sgc", "appnp")
 
 
 @pytest.fixture(scope="module")
-def example(repository):
-    path = repository / "examples/accelerate_dgl.py"
-    spec = importlib.util.spec_from_file_location("accelerate_dgl_example", path)
-    module = importlib.util.module_from_spec(spec)
+def example(load_script):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        spec.loader.exec_module(module)
-    return module
+        return load_script("examples/accelerate_dgl.py")
 
 
 def multigraph(num_vertices=30, num_edges=150, *, loops=True):

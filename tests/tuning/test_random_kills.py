@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -12,11 +11,8 @@ import pytest
 
 
 @pytest.fixture
-def campaign(repository, tmp_path, monkeypatch):
-    path = repository / "examples/tuning/random_kills.py"
-    spec = importlib.util.spec_from_file_location("random_kills", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def campaign(load_script, tmp_path, monkeypatch):
+    module = load_script("examples/tuning/random_kills.py")
 
     def made(code, *, within_s):
         """Build a campaign whose studies run some code in their folder."""
