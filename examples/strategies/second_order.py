@@ -1,13 +1,14 @@
 """Epochs to the accuracy of Adam: Adam, K-FAC, and a head start without the graph.
 
     examples/strategies/second_order.py FOLDER [--data DIR] [--sets A B] [--methods adam,kfac,mlp]
-        [--rates 8] [--seeds 5] [--epochs 200] [--start 100] [--only-table] [--record]
+        [--trials 8] [--seeds 5] [--epochs 200] [--start 100] [--only-table] [--record]
 
 Graphs are DIR/NAME.npz of --data, else of $DISTGNN_DATA; Cora comes along. All methods are tuned
-alike: each runs with as many rates and seed 0. The goal is half a point below Adam's best
-validation metric; the rate that reaches it in the fewest epochs on the graph is taken. The table
-has the seeds after 0, each compared with Adam's best of the same seed. Other methods end at their
-goal, and in tuning where an earlier rate was faster. Seconds are those of the processor, in
+alike: each has as many trials with seed 0, of K-FAC four rates, each with and without older
+factors. The goal is half a point below Adam's best validation metric; the trial that reaches it in
+the fewest epochs on the graph is taken. The table has the seeds after 0, each compared with Adam's
+best of the same seed. Other methods end at their goal, and in tuning where an earlier trial was
+faster. Seconds are those of the processor, in
 set-up, training and evaluation on one thread: other jobs change them little. Runs are lines of
 FOLDER/second_order.jsonl; those that are there are not run again, so that a table goes on. A run
 that ended at a goal lower than today's is made again.
@@ -51,11 +52,23 @@ PLAIN = {"hidden": 64, "layers": 2}
 """Flags of a model on a graph that no recipe trains it on."""
 NARROW = {"amazon-computers": {"hidden": 128}}
 """Widths below those of a recipe, whose runs would take hours: amazon-computers has 512."""
-ADAM_RATES = (0.01, 0.03, 0.003, 0.1, 0.02, 0.005, 0.05, 0.001)
-KFAC_RATES = (0.1, 0.2, 0.05, 0.3, 0.03, 0.5, 0.02, 1.0)
-METHODS = {"adam": ADAM_RATES, "kfac": KFAC_RATES, "mlp": ADAM_RATES}
 BELOW = 0.005
 """Metric below Adam's best that is the goal: half a point."""
+
+
+class Trial(NamedTuple):
+    """Settings that are tuned: the rate, and the options of K-FAC."""
+
+    lr: float
+    kfac: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.lr:g}, {self.kfac}" if self.kfac else f"{self.lr:g}"
+
+
+ADAM = tuple(Trial(lr) for lr in (0.01, 0.03, 0.003, 0.1, 0.02, 0.005, 0.05, 0.001))
+KFAC = tuple(Trial(lr, kfac) for kfac in ("", "decay=0.5") for lr in (0.1, 0.2, 0.05, 0.3))
+METHODS = {"adam": ADAM, "kfac": KFAC, "mlp": ADAM}
 
 
 class Cell(NamedTuple):
@@ -67,6 +80,7 @@ class Cell(NamedTuple):
     seed: int
     epochs: int
     start: int
+    kfac: str = ""
 
 
 class Reached(NamedTuple):
@@ -76,10 +90,10 @@ class Reached(NamedTuple):
     seconds: float
 
 
-def cell_of(name: str, method: str, lr: float, seed: int, options: argparse.Namespace) -> Cell:
+def cell_of(name: str, method: str, trial: Trial, seed: int, options: argparse.Namespace) -> Cell:
     """Name a run of these options."""
     start = options.start if method == "mlp" else 0
-    return Cell(name, method, lr, seed, options.epochs, start)
+    return Cell(name, method, trial.lr, seed, options.epochs, start, trial.kfac)
 
 
 def flags_of(cell: Cell, num_splits: int) -> dict[str, Any]:
@@ -92,6 +106,7 @@ def flags_of(cell: Cell, num_splits: int) -> dict[str, Any]:
     flags |= {"epochs": cell.epochs + cell.start, "patience": 0, "eval_every": 1, "lr": cell.lr}
     flags |= {"seed": cell.seed, "split_index": cell.seed % max(num_splits, 1)}
     flags |= {"optimizer": "kfac" if cell.method == "kfac" else "adam", "lr_schedule": "constant"}
+    flags |= {"kfac": cell.kfac} if cell.kfac else {}
     return flags | ({"start": f"mlp({cell.start})"} if cell.start else {})
 
 
@@ -123,7 +138,7 @@ def run(cell: Cell, graph: datasets.Graph, goal: float, most: float) -> dict[str
 def runs_of(file: Path) -> dict[Cell, dict[str, Any]]:
     """Read the runs that have ended; of those of one name the last."""
     return {
-        Cell(*(values[name] for name in Cell._fields)): values
+        Cell(**{name: values[name] for name in Cell._fields if name in values}): values
         for values in read_lines(file)
         # Earlier forms of the file have seconds of the clock, which are not those of the table.
         if "failed" in values or "spent_s" in values
@@ -158,13 +173,13 @@ class Table:
         self,
         name: str,
         method: str,
-        lr: float,
+        trial: Trial,
         seed: int,
         goal: float = math.inf,
         most: float = math.inf,
     ) -> dict[str, Any] | None:
         """Return the line of a run, made now if it is missing or too short and runs are made."""
-        cell = cell_of(name, method, lr, seed, self.options)
+        cell = cell_of(name, method, trial, seed, self.options)
         if method == "adam":
             goal = most = math.inf
         is_there = cell in self.done and tells(self.done[cell], goal, most)
@@ -173,7 +188,7 @@ class Table:
             with self.file.open("a") as out:
                 out.write(json.dumps(self.done[cell]) + "\n")
             shown = self.done[cell].get("failed") or f"{100 * self.done[cell]['best']:.2f} %"
-            print(name, method, lr, seed, shown, file=sys.stderr, flush=True)
+            print(name, method, trial, seed, shown, file=sys.stderr, flush=True)
         return self.done.get(cell)
 
     def _graph(self, name: str) -> datasets.Graph:
@@ -184,53 +199,54 @@ class Table:
             self._graphs = {name: datasets.load(str(data / f"{name}.npz") if is_file else name)}
         return self._graphs[name]
 
-    def tuned(self, name: str, method: str, goal: float) -> float | None:
-        """Return the rate that reaches the goal in the fewest epochs of seed 0; None if none."""
-        prices: dict[float, int] = {}
-        for lr in METHODS[method][: self.options.rates]:
+    def tuned(self, name: str, method: str, goal: float) -> Trial | None:
+        """Return the trial that reaches the goal in the fewest epochs of seed 0; None if none."""
+        prices: dict[Trial, int] = {}
+        for trial in METHODS[method][: self.options.trials]:
             most = min(prices.values(), default=math.inf)
-            found = self.line(name, method, lr, 0, goal, most)
+            found = self.line(name, method, trial, 0, goal, most)
             price = None if found is None else reached(found, goal)
             if price is not None:
-                prices[lr] = price.epochs
+                prices[trial] = price.epochs
         return min(prices, key=prices.__getitem__) if prices else None
 
-    def best_of_adam(self, name: str, seed: int, rates: Iterable[float]) -> tuple[float, float]:
-        """Return Adam's best metric and its rate; minus infinity if it has none."""
-        lines = [(self.line(name, "adam", lr, seed), lr) for lr in rates]
+    def best_of_adam(
+        self, name: str, seed: int, trials: Iterable[Trial]
+    ) -> tuple[float, Trial | None]:
+        """Return Adam's best metric and its trial; minus infinity if it has none."""
+        lines = [(self.line(name, "adam", trial, seed), trial) for trial in trials]
         return max(
-            ((one["best"], lr) for one, lr in lines if one and "failed" not in one),
-            default=(-math.inf, 0.0),
+            ((one["best"], trial) for one, trial in lines if one and "failed" not in one),
+            default=(-math.inf, None),
         )
 
     def row(self, name: str) -> tuple[list[str], dict[str, list[Reached]]]:
         """Return the cells of a graph, and the prices of each method by seed."""
-        best, rate = self.best_of_adam(name, 0, ADAM_RATES[: self.options.rates])
-        if not math.isfinite(best):
+        best, adams = self.best_of_adam(name, 0, ADAM[: self.options.trials])
+        if adams is None:
             return [name, "-"], {}
         seeds = range(1, self.options.seeds + 1)
-        bests = {seed: self.best_of_adam(name, seed, [rate])[0] for seed in seeds}
+        bests = {seed: self.best_of_adam(name, seed, [adams])[0] for seed in seeds}
         # Any run is there at once where Adam has no metric: such a seed has no goal.
         goals = {seed: found - BELOW for seed, found in bests.items() if math.isfinite(found)}
         cells = [name, f"{100 * statistics.mean(goals.values()):.2f}" if goals else "-"]
         prices: dict[str, list[Reached]] = {}
         for method in self.options.methods:
-            lr = self.tuned(name, method, best - BELOW)
-            lines = (
-                {} if lr is None else {s: self.line(name, method, lr, s, goals[s]) for s in goals}
-            )
+            trial = self.tuned(name, method, best - BELOW)
+            taken = {} if trial is None else goals
+            lines = {seed: self.line(name, method, trial, seed, taken[seed]) for seed in taken}
             found = [reached(one, goals[seed]) for seed, one in lines.items() if one]
             prices[method] = [price for price in found if price is not None]
-            cells.append(describe(lr, prices[method], len(goals)))
+            cells.append(describe(trial, prices[method], len(goals)))
         return cells, prices
 
 
-def describe(lr: float | None, prices: list[Reached], num_seeds: int) -> str:
-    """Write medians of epochs and seconds, the rate, and how many seeds reached the goal."""
-    if lr is None or not prices:
+def describe(trial: Trial | None, prices: list[Reached], num_seeds: int) -> str:
+    """Write medians of epochs and seconds, the trial, and how many seeds reached the goal."""
+    if trial is None or not prices:
         return "-"
     epochs, seconds = (statistics.median(values) for values in zip(*prices, strict=True))
-    return f"{epochs:g} / {seconds:.2f} s ({lr:g}; {len(prices)} of {num_seeds})"
+    return f"{epochs:g} / {seconds:.2f} s ({trial}; {len(prices)} of {num_seeds})"
 
 
 def means(rows: list[dict[str, list[Reached]]], methods: list[str]) -> list[str]:
@@ -261,7 +277,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=os.environ.get("DISTGNN_DATA"))
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     parser.add_argument("--methods", type=lambda text: text.split(","), default=list(METHODS))
-    parser.add_argument("--rates", type=int, default=8, help="of each method, at most 8")
+    parser.add_argument("--trials", type=int, default=8, help="of each method, at most 8")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=200, help="on the graph")
     parser.add_argument("--start", type=int, default=100, help="epochs of mlp without the graph")
@@ -278,7 +294,8 @@ def main() -> int:
     text = [f"| {' | '.join(line)} |" for line in lines]
     text += [
         "",
-        "Median epochs on the graph / processor seconds with set-up (rate; seeds that got there).",
+        "Median epochs on the graph / processor seconds with set-up (the trial; seeds that got",
+        "there).",
         "",
     ]
     text += means([prices for _, prices in found], options.methods)

@@ -63,7 +63,7 @@ def test_the_table_of_accuracy_goes_on_where_it_was(repository, tmp_path):
 def test_the_table_of_epochs_goes_on_where_it_was(repository, tmp_path):
     script = repository / "examples/strategies/second_order.py"
     graph = "synthetic:planted,num_vertices=300"
-    words = ["out", "--sets", graph, "--rates", 2, "--epochs", 12, "--start", 8, "--seeds", 1]
+    words = ["out", "--sets", graph, "--trials", 2, "--epochs", 12, "--start", 8, "--seeds", 1]
     first = run(script, *words, cwd=tmp_path)
     file = tmp_path / "out/second_order.jsonl"
     runs = lines_of(file)
@@ -79,7 +79,7 @@ def test_the_table_of_epochs_goes_on_where_it_was(repository, tmp_path):
     for one in runs:
         if one["method"] == "adam":
             continue
-        # It ends at the goal, or after as many epochs as an earlier rate took to get there.
+        # It ends at the goal, or after as many epochs as an earlier trial took to get there.
         key, num_epochs = (one["method"], one["seed"]), len(one["metric"]) - one["start"]
         # A start without the graph has no metrics.
         *before, is_there = [(metric or 0) >= goals[one["seed"]] for metric in one["metric"]]
@@ -123,7 +123,7 @@ def table_of(module, monkeypatch, folder, **changes):
         seconds = [float(number) for number in range(1, len(metrics) + 1)]
         return {**cell._asdict(), "best": max(metrics), "metric": metrics, "spent_s": seconds}
 
-    options = argparse.Namespace(folder=folder, data=None, rates=2, seeds=1, epochs=4, start=0)
+    options = argparse.Namespace(folder=folder, data=None, trials=2, seeds=1, epochs=4, start=0)
     options.only_table, options.methods = False, ["adam", "kfac"]
     for name, value in changes.items():
         setattr(options, name, value)
@@ -133,7 +133,7 @@ def table_of(module, monkeypatch, folder, **changes):
 
 
 def test_a_run_that_ended_at_a_lower_goal_is_made_again(second_order, tmp_path, monkeypatch):
-    first, _ = table_of(second_order, monkeypatch, tmp_path, rates=1)
+    first, _ = table_of(second_order, monkeypatch, tmp_path, trials=1)
     assert first[1:] == ["79.50", "3 / 3.00 s (0.01; 1 of 1)", "2 / 2.00 s (0.1; 1 of 1)"]
     # A second rate of Adam raises the goal to 89.5 %, which the run of K-FAC at 0.1 ended below.
     _, made = table_of(second_order, monkeypatch, tmp_path, only_table=True)
