@@ -21,7 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("accuracy")
     group.add_argument("--seeds", type=whole(1), default=3, help="default: %(default)s")
     group.add_argument(
-        "--epochs", type=whole(1), default=100, help="of everybody (default: %(default)s)"
+        "--epochs", type=whole(1), default=100, help="on the graph (default: %(default)s)"
+    )
+    group.add_argument(
+        "--sampled-epochs",
+        type=whole(1),
+        metavar="N",
+        help="of samplers, whose epochs take longer (default: as many as --epochs)",
     )
     group.add_argument(
         "--fan-outs",
@@ -34,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rates",
         default="0.01,0.003",
         metavar="R1,R2,...",
-        help="learning rates that each sampler runs with (default: %(default)s)",
+        help="learning rates of everybody, ten times as much for K-FAC (default: %(default)s)",
     )
     group.add_argument(
         "--start", type=whole(1), default=50, help="epochs of the head start (default: %(default)s)"
@@ -73,6 +79,7 @@ def results(arguments: argparse.Namespace, peers: Sequence[str]) -> Iterator[dic
     race = accuracy.AccuracyRace(
         seeds=arguments.seeds,
         epochs=arguments.epochs,
+        sampled_epochs=arguments.sampled_epochs or arguments.epochs,
         hidden=arguments.hidden,
         dropout=arguments.dropout,
         fan_outs=tuple(int(value) for value in _values("--fan-outs", arguments.fan_outs, int)),

@@ -188,10 +188,10 @@ def _run_accuracy(arguments: argparse.Namespace) -> int:
 
     peers = _names(arguments.peers, sampled.installed())
     found: list[dict[str, Any]] = []
-    try:
-        for result in bench_accuracy.results(arguments, peers):
-            found.append(result)
-    finally:
+    values: dict[str, Any] = {}
+    for result in bench_accuracy.results(arguments, peers):
+        found.append(result)
+        # Now, as the graphs that are left may take hours.
         values = _write(arguments, {"results": found})
     if arguments.json:
         print_json(values)

@@ -12,7 +12,7 @@ import pytest
 from distgnn.bench import accuracy
 from distgnn.bench.accuracy import Step, in_turns, price
 from distgnn.bench.peers import sampled
-from distgnn.cli import bench_verb
+from distgnn.cli import bench_accuracy, bench_verb
 from distgnn.datasets import InputError, load
 
 
@@ -31,16 +31,17 @@ def test_the_price_of_a_goal_is_what_was_spent_until_it_was_reached():
     assert price(steps, 0.95) is None
 
 
-def test_contestants_take_turns_until_each_has_ended():
+def test_the_one_that_has_spent_the_least_goes_next_until_all_have_ended():
     order = []
 
-    def racer(name, count):
-        for number in range(count):
+    def racer(name, *seconds):
+        for number in seconds:
             order.append(name)
-            yield Step(1.0, 0.0, number / 10, 0)
+            yield Step(number, 0.25, 0.5, 0)
 
-    found = in_turns({"a": racer("a", 1), "b": racer("b", 3), "c": racer("c", 2)}, lambda _: None)
-    assert order == ["a", "b", "c", "b", "c", "b"]
+    racing = {"a": racer("a", 1.0), "b": racer("b", 0.25, 0.25, 0.25), "c": racer("c", 3.0, 1.0)}
+    found = in_turns(racing, lambda _: None)
+    assert order == ["a", "b", "c", "b", "b", "c"]
     assert {name: len(steps) for name, steps in found.items()} == {"a": 1, "b": 3, "c": 2}
 
 
@@ -55,27 +56,53 @@ def test_everybody_trains_beside_samplers_and_the_plot_is_svg(capsys, monkeypatc
     monkeypatch.setattr(sampled, "train", train)
     plot, out = tmp_path / "plot.svg", tmp_path / "out.json"
     words = ("cora", "--peers", "dgl", "--epochs", "4", "--start", "2", "--fan-outs", "5,3")
+    words += ("--sampled-epochs", "3")
     assert run(*words, "--plot", str(plot), "--out", str(out), "--json") == 0
     values = json.loads(capsys.readouterr().out)
     assert values == json.loads(out.read_text())
     assert plans == [("dgl", lr, seed, (5, 3)) for seed in (0, 1) for lr in (0.01, 0.003)]
     (result,) = values["results"]
-    names = ["adam", "kfac", "mlp start", "lbfgs on sgc", "dgl, lr 0.01", "dgl, lr 0.003"]
+    names = [f"{name}, lr {lr}" for name in ("adam", "mlp start", "dgl") for lr in (0.01, 0.003)]
+    names[2:2] = ["kfac, lr 0.1", "kfac, lr 0.03"]
+    names[6:6] = ["lbfgs on sgc"]
     assert list(result["runs"][0]["steps"]) == names
     first = result["runs"][0]
-    assert len(first["steps"]["mlp start"]) == 6
-    assert first["steps"]["mlp start"][0][2] is None
+    assert [len(first["steps"][name]) for name in names] == [4, 4, 4, 4, 6, 6, 4, 3, 3]
+    assert first["steps"]["mlp start, lr 0.01"][0][2] is None
     spent = {"epochs": 1, "train_s": 1.0, "total_s": 1.5, "num_bytes": 1000}
     assert first["to_goal"]["dgl, lr 0.01"] == spent
-    assert first["goal"] == pytest.approx(max(s[2] for s in first["steps"]["adam"]) - 0.005)
+    assert first["goal"] == pytest.approx(_best_of_adam(first) - 0.005)
     assert ET.parse(plot).getroot().tag.endswith("svg")
+
+
+def _best_of_adam(result):
+    return max(step[2] for lr in (0.01, 0.003) for step in result["steps"][f"adam, lr {lr}"])
+
+
+def test_a_graph_that_was_measured_is_written_before_the_next_one(monkeypatch, tmp_path):
+    out = tmp_path / "out.json"
+    seen = []
+
+    def load_and_look(source):
+        seen.append([result["source"] for result in _results(out)])
+        return load(source)
+
+    monkeypatch.setattr(bench_accuracy, "load", load_and_look)
+    words = ("cora", "synthetic:arxiv@1/128", "--peers", "", "--epochs", "1", "--start", "1")
+    assert run(*words, "--seeds", "1", "--out", str(out)) == 0
+    assert seen == [[], ["cora"]]
+
+
+def _results(file):
+    return json.loads(file.read_text())["results"] if file.exists() else []
 
 
 def test_the_table_names_goals_and_medians(capsys):
     assert run("cora", "--peers", "", "--epochs", "2", "--start", "1", "--goal", "0.01") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "cora, to a validation accuracy of 0.0100, 0.0100:"
-    assert [line.split()[0] for line in lines[2:6]] == ["adam", "kfac", "mlp", "lbfgs"]
+    names = [line.replace(",", "").split()[0] for line in lines[2:9]]
+    assert names == ["adam", "adam", "kfac", "kfac", "mlp", "mlp", "lbfgs"]
     assert "bytes: of rows and gradients that ranks sent" in lines[-1]
 
 
@@ -87,6 +114,8 @@ def test_twins_go_by_their_scale(capsys):
     assert [title.partition(",")[0] for title in titles] == list(words[:2])
 
 
+# DGL advises processes that draw ahead, which this does not start.
+@pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
 @pytest.mark.parametrize("peer", sampled.NAMES)
 def test_a_sampler_trains_where_it_is_installed(peer):
     if peer not in sampled.installed():
@@ -116,7 +145,15 @@ def test_what_cannot_be_measured_is_refused(words, sentence):
 
 def test_a_graph_without_single_labels_is_refused():
     graph = replace(load("cora"), train_mask=None, val_mask=None, test_mask=None)
-    sizes = {"seeds": 1, "epochs": 1, "hidden": 8, "fan_outs": (5,), "start": 1, "batch_size": 64}
+    sizes = {
+        "seeds": 1,
+        "epochs": 1,
+        "sampled_epochs": 1,
+        "hidden": 8,
+        "fan_outs": (5,),
+        "start": 1,
+        "batch_size": 64,
+    }
     rest = {"dropout": 0.0, "rates": (0.01,), "goal": None, "threads": 1, "peers": ()}
     race = accuracy.AccuracyRace(**sizes, **rest)
     with pytest.raises(InputError, match="needs single labels and validation vertices, which 'cor"):
