@@ -1,17 +1,23 @@
 """Bytes, epochs and seconds to the accuracy of exact training, by what rows are sent as.
 
     DISTGNN_LAB=DIR python examples/lab/strategies.py [FOLDER] [--hosts 4] [--data DIR]
-        [--rates 100mbit,1gbit,10gbit] [--sets A B] [--cuts metis,random]
+        [--rates 10gbit,1gbit,100mbit] [--sets A B] [--cuts metis,random]
         [--halos exact,bf16,int8,int4,int2] [--evaluations exact,screened]
-        [--weights exact,int8] [--optimizers adam,kfac,mlp+kfac] [--epochs 100] [--dry]
+        [--weights exact,int8] [--optimizers adam,kfac,mlp+kfac] [--epochs 100] [--timed 10] [--dry]
         [--only-table] [--record]
 
 Hosts with one rank each, gloo over TCP. At each rate and on each cut, exact training comes first;
-its best validation metric less half a point is the goal of the other runs. Runs are lines of
-FOLDER/strategies.jsonl; those that are there are not run again, so that an interrupted table
-continues. Times need a quiet machine: the hosts share its cores. With --dry, one rank a part trains
-without hosts or links, to try the script where there is no lab. With --optimizers a smaller model
-trains by each of them, and exact training by Adam comes first.
+its best validation metric less half a point is the goal of the other runs. A halo may also be a
+preset. Runs are lines of FOLDER/strategies.jsonl; those that are there are not run again, so that
+an interrupted table continues. Times need a quiet machine: the hosts share its cores.
+
+Links do not change what is computed. So a cell that sends as many bytes in each epoch trains to
+the end at the first rate alone. At the others it trains for the epochs of --timed, with the same
+metrics. Its seconds are as many medians as the goal took epochs. A cell of other bytes or metrics
+trains to the end at each rate.
+
+With --dry, one rank a part trains without hosts or links, to try the script where there is no lab.
+With --optimizers a smaller model trains by each of them, and exact training by Adam comes first.
 """
 
 from __future__ import annotations
@@ -35,17 +41,18 @@ from lab import DISTGNN, Counters, Lab
 from results import record, table
 
 from distgnn.bench.lines import read_lines
+from distgnn.training.config.presets import PRESETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FILE = "strategies.jsonl"
-RATES = ("100mbit", "1gbit", "10gbit")
+RATES = ("10gbit", "1gbit", "100mbit")
 SETS = ("facebook-pages", "amazon-computers", "synthetic:products@1/32", "synthetic:reddit@1/16")
 CUTS = ("metis", "random")
 HALOS = ("exact", "bf16", "int8", "int4", "int2")
 EVALUATIONS = ("exact", "screened")
-MODEL = ["--model", "sage", "--layers", "3", "--hidden", "256", "--dropout", "0.5", "--lr", "0.01"]
+MODEL = ["--model", "sage", "--layers", "3", "--hidden", "128", "--dropout", "0.5", "--lr", "0.01"]
 SMALL = ["--model", "gcn", "--layers", "2", "--hidden", "64", "--dropout", "0.5"]
 """Model that optimizers are compared on."""
 NUM_START = 20
@@ -152,7 +159,7 @@ def words_of(cell: Cell, goal: float | None, epochs: int) -> list[str]:
     words = MODEL if cell.optimizer == "-" else [*SMALL, *OPTIMIZERS[cell.optimizer]]
     epochs += num_start(cell)
     words = [*words, "--epochs", str(epochs), "--seed", "0", "--checkpoint-every", "0", "--quiet"]
-    words += ["--halo", cell.halo]
+    words += ["--preset" if cell.halo in PRESETS else "--halo", cell.halo]
     if cell.evaluation != "exact":
         words += ["--evaluation", cell.evaluation]
     if cell.weights != "exact":
@@ -160,17 +167,20 @@ def words_of(cell: Cell, goal: float | None, epochs: int) -> list[str]:
     return words if goal is None else [*words, "--goal", str(goal)]
 
 
-def measure(hosts: Hosts, cell: Cell, goal: float | None, options: argparse.Namespace) -> dict:
+def measure(
+    hosts: Hosts, cell: Cell, goal: float | None, num_epochs: int, options: argparse.Namespace
+) -> dict[str, Any]:
     """Make one run; its line of the file."""
     parts = cut_graph(cell.set, cell.cut, options)
     run = options.folder / "run"
     shutil.rmtree(run, ignore_errors=True)
     before = hosts.counters()
-    words = ["train", str(parts), "--run", str(run), *words_of(cell, goal, options.epochs)]
+    words = ["train", str(parts), "--run", str(run), *words_of(cell, goal, num_epochs)]
     hosts.run(words, options.folder / "out")
     after = hosts.counters()
     summary = json.loads((run / "summary.json").read_text())
     epochs, start = lab.epochs_of(run), num_start(cell)
+    on_graph = epochs[start:]
     payload = sum(
         now.num_bytes - then.num_bytes - HEADER_BYTES * (now.num_packets - then.num_packets)
         for now, then in zip(after, before, strict=True)
@@ -185,14 +195,43 @@ def measure(hosts: Hosts, cell: Cell, goal: float | None, options: argparse.Name
         "num_epochs": len(epochs),
         "start": start,
         # Of the epochs on the graph: the others send no rows and are short.
-        "median_epoch_s": statistics.median(epoch["epoch_s"] for epoch in epochs[start:]),
+        "median_epoch_s": statistics.median(epoch["epoch_s"] for epoch in on_graph),
+        "median_eval_s": statistics.median(epoch["eval_s"] for epoch in on_graph),
+        "is_steady": len({sent_in(epoch) for epoch in epochs}) == 1,
+        "metrics": [epoch["val_metric"] for epoch in epochs],
         "total_s": summary["total_s"],
-        "wait_s": statistics.mean(epoch["exchange_wait_s"] for epoch in epochs[start:]),
+        "wait_s": statistics.mean(epoch["exchange_wait_s"] for epoch in on_graph),
         "codec_error": max(epoch.get("codec_error", 0.0) for epoch in epochs),
         "strategy": summary.get("strategy", cell.halo),
         "val_metric": summary["val_metric"],
         "test_metric": summary["test_metric"],
         **reached(epochs, summary, goal),
+    }
+
+
+def sent_in(epoch: dict[str, Any]) -> tuple[int, int]:
+    """Return the bytes of rows and of gradients that an epoch sends, less those of evaluation."""
+    return epoch["halo_bytes_sent"], epoch["weight_bytes_sent"]
+
+
+def timed(short: dict[str, Any], full: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the line of a full run at another rate, by a short one; None if it is another run."""
+    num_epochs = short["num_epochs"]
+    if short["metrics"] != full["metrics"][:num_epochs]:
+        return None
+    share = full["num_epochs"] / num_epochs
+    number, seconds = full["epochs_to_goal"], None
+    if number is not None:
+        number_evaluated = sum(metric is not None for metric in full["metrics"][:number])
+        seconds = number * short["median_epoch_s"] + number_evaluated * short["median_eval_s"]
+    same = ("num_epochs", "metrics", "goal", "epochs_to_goal", "val_metric", "test_metric")
+    sent = [name for name in short if name.endswith("_bytes")]
+    return {
+        **short,
+        **{name: full[name] for name in same},
+        **{name: short[name] * share for name in sent},
+        "timed": num_epochs,
+        "time_to_goal_s": seconds,
     }
 
 
@@ -275,7 +314,8 @@ def lines_of(done: dict[Cell, dict[str, Any]], options: argparse.Namespace) -> l
     return [
         f"`{' '.join(model)}`, {options.epochs} epochs,",
         f"{options.hosts} hosts, one rank each, gloo; medians of epochs, of the slowest rank; all",
-        "ranks share the cores of one machine. The goal is the best validation metric of exact",
+        "ranks share the cores of one machine. At other rates than the first, the median of",
+        f"{options.timed} epochs counts for all. The goal is the best validation metric of exact",
         f"training less {100 * BELOW:g} points; seconds are those of epochs and evaluations up to",
         "it. Interfaces are eth0 of all hosts by /proc/net/dev, less headers, of the whole run, so",
         "that short runs show what start and end cost. Epochs of a head start stand after a plus:",
@@ -296,12 +336,24 @@ def make_runs(options: argparse.Namespace, done: dict[Cell, dict[str, Any]]) -> 
         made = Here(options.hosts) if options.dry else Lab(options.hosts, rate)
         with made as hosts:
             for cell in left:
-                exact = done.get(cell.exact)
-                goal = None if exact is None else exact["goal"]
-                done[cell] = measure(hosts, cell, goal, options)
+                done[cell] = line_of(hosts, cell, done, options)
                 with (options.folder / FILE).open("a") as out:
                     out.write(json.dumps(done[cell]) + "\n")
                 print(*cell, f"{done[cell]['time_to_goal_s']} s", file=sys.stderr, flush=True)
+
+
+def line_of(
+    hosts: Hosts, cell: Cell, done: dict[Cell, dict[str, Any]], options: argparse.Namespace
+) -> dict[str, Any]:
+    """Make a run, a short one where a full one at the first rate says the rest."""
+    full = done.get(cell._replace(rate=options.rates[0]))
+    exact = done.get(cell.exact)
+    goal = None if exact is None else exact["goal"]
+    if full is not None and full["is_steady"] and options.timed < options.epochs:
+        line = timed(measure(hosts, cell, full["goal"], options.timed, options), full)
+        if line is not None:
+            return line
+    return measure(hosts, cell, goal, options.epochs, options)
 
 
 def _names(text: str) -> list[str]:
@@ -332,6 +384,9 @@ def main() -> None:
     parser.add_argument("--weights", type=_names, default=["exact"])
     parser.add_argument("--optimizers", type=_optimizers, default=["-"])
     parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument(
+        "--timed", type=int, default=10, help="epochs at other rates than the first"
+    )
     parser.add_argument("--dry", action="store_true", help="without hosts and links")
     parser.add_argument("--only-table", action="store_true", help="make no more runs")
     parser.add_argument("--record", action="store_true")

@@ -187,6 +187,43 @@ def test_the_table_of_the_lab_compares_with_exact_training(repository, tmp_path)
 
 
 @pytest.mark.slow
+def test_other_rates_are_timed_by_a_few_epochs_of_a_steady_run(repository, tmp_path):
+    script = repository / "examples/lab/strategies.py"
+    words = ["out", "--dry", "--hosts", 2, "--rates", "10gbit,1gbit", "--cuts", "random"]
+    words += ["--sets", "synthetic:planted,num_vertices=300", "--evaluations", "exact"]
+    words += ["--halos", "int8,every(3)", "--epochs", 6, "--timed", 2]
+    first = run(script, *words, cwd=tmp_path)
+    lines = lines_of(tmp_path / "out/strategies.jsonl")
+    by_cell = {(one["rate"], one["halo"]): one for one in lines}
+    for halo in ("exact", "int8"):
+        full, short = by_cell["10gbit", halo], by_cell["1gbit", halo]
+        assert ("timed" in full, short["timed"]) == (False, 2)
+        same = ("num_epochs", "metrics", "goal", "epochs_to_goal", "halo_bytes")
+        assert all(full[name] == short[name] for name in same)
+    # Not every epoch sends rows.
+    assert "timed" not in by_cell["1gbit", "every(3)"]
+    assert by_cell["1gbit", "every(3)"]["num_epochs"] == 6
+    assert [row[:1] + row[3:4] for row in rows_of(first.stdout)] == [
+        [rate, halo] for rate in ("10gbit", "1gbit") for halo in ("exact", "int8", "every(3)")
+    ]
+
+
+def test_a_short_run_with_other_metrics_says_nothing(repository, load_script, monkeypatch):
+    monkeypatch.syspath_prepend(str(repository / "examples/lab"))
+    timed = load_script("examples/lab/strategies.py").timed
+    full = {"metrics": [0.5, None, 0.7, 0.8], "num_epochs": 4, "goal": 0.7, "epochs_to_goal": 3}
+    full |= {"val_metric": 0.8, "test_metric": 0.75}
+    short = {"metrics": [0.5, None], "num_epochs": 2, "median_epoch_s": 2.0, "median_eval_s": 0.5}
+    short |= {"halo_bytes": 10, "interface_bytes": 20}
+    line = timed(short, full)
+    assert line["time_to_goal_s"] == 3 * 2.0 + 2 * 0.5
+    assert (line["halo_bytes"], line["interface_bytes"], line["timed"]) == (20, 40, 2)
+    assert timed({**short, "metrics": [0.4, None]}, full) is None
+    never = timed(short, {**full, "epochs_to_goal": None})
+    assert never["time_to_goal_s"] is None
+
+
+@pytest.mark.slow
 def test_the_table_of_the_lab_counts_a_head_start_apart(repository, tmp_path):
     script = repository / "examples/lab/strategies.py"
     words = ["out", "--dry", "--hosts", 2, "--rates", "1gbit", "--cuts", "random", "--epochs", 4]
