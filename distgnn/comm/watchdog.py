@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _DIAGNOSIS_S = 5.0
 _GRACE_S = 10.0
-_LINGER_S = 2.5
 _HEAD_START_S = 1.0
 # A rank whose heartbeats reach the store and not this rank, so many and for so long, is cut off.
 _CUT_BEATS = 6
@@ -122,6 +121,9 @@ class Watchdog:
         self._checkpoint: int | None = None
         self._is_closing = False
         self._has_cause = False
+        self._has_said = False
+        self._has_answers = False
+        self._is_ending = False
         self._lock = threading.Lock()
         self._verdict: str | None = None
         self._verdict_s = 0.0
@@ -139,6 +141,7 @@ class Watchdog:
 
     def start(self) -> None:
         """Send the first heartbeat; call before the ranks meet for the last time."""
+        self._store.leave_will({_gone(self._me.rank): "1"})
         self._send_beat()
 
     def run(self) -> None:
@@ -225,35 +228,27 @@ class Watchdog:
         return self._deliver(self._verdict)
 
     def publish(self, error: BaseException) -> None:
-        """Tell the other ranks why this one ends.
+        """Tell the other ranks why this one ends, which it has said.
 
         Args:
             error: The cause.
         """
+        is_cause = not isinstance(error, PeerError)
         self._is_delivered = True
-        if isinstance(error, PeerError):
-            self._declare(str(error))
-        else:
-            self._has_cause = True
+        self._has_cause |= is_cause
+        self._has_said = True
+        self._wake.set()
+        if is_cause:
             text = str(error) if isinstance(error, InputError) else _named(error)
             where = f"rank {self._me.rank} ({self._me.host})"
             self._declare(f"{where}: {text} ({self._place(self._me)}); {self._remedy()}")
-        # The store ends with rank 0, and a launcher ends the others once one rank has ended. So
-        # linger until all ranks that live have heard.
-        deadline_s = time.monotonic() + _LINGER_S
-        while time.monotonic() < deadline_s and not self._is_cut_off and self._is_unseen():
-            time.sleep(0.05)
-        if not isinstance(error, PeerError) or self._is_cut_off:
-            time.sleep(0.2)
-            return
-        # The rank with the cause ends first, so that the launcher takes its exit status.
-        time.sleep(_HEAD_START_S)
-        deadline_s += _GRACE_S / 2
-        while time.monotonic() < deadline_s and self._is_cause_here():
-            time.sleep(0.05)
+        else:
+            self._declare(str(error))
+        self._linger(is_cause=is_cause)
 
     def stop(self) -> None:
-        """Stop watching."""
+        """Stop watching; after a failure this rank says no more."""
+        self._has_said |= self.is_over
         self._stop.set()
         self._wake.set()
         for thread in self._threads:
@@ -261,6 +256,73 @@ class Watchdog:
                 thread.join(timeout=2 * self._tick_s)
         if self._direct is not None:
             self._direct.close()
+
+    # Ending
+
+    def _linger(self, *, is_cause: bool) -> None:
+        """Wait before this process ends until the others have said why they end.
+
+        Args:
+            is_cause: Whether this rank failed by itself.
+        """
+        # The store ends with rank 0, and a launcher ends the others once one rank has ended. A rank
+        # hears of the failure in one thread and says it in another, which may be busy.
+        deadline_s = time.monotonic() + self._stale_s
+        while time.monotonic() < deadline_s and not self._is_cut_off and self._is_unsaid():
+            time.sleep(0.05)
+        if is_cause or self._is_cut_off:
+            time.sleep(0.2)  # a program that catches its error says it only after this
+            return
+        # The rank with the cause ends first, so that the launcher takes its exit status.
+        time.sleep(_HEAD_START_S)
+        deadline_s = time.monotonic() + _GRACE_S / 2
+        while time.monotonic() < deadline_s and self._is_cause_here():
+            time.sleep(0.05)
+
+    def _is_unsaid(self) -> bool:
+        """Whether a rank that can still say why it ends has not done so yet."""
+        return not self._has_answers and bool(self._unsaid())
+
+    def _unsaid(self) -> list[Peer]:
+        """Return the ranks that have not said why they end, and are not known to be lost."""
+        silent = self._silent(self._stale_s)
+        return [
+            peer
+            for peer in self._peers
+            if not peer.beat.get("has_said")
+            and peer not in silent
+            and not peer.is_dead(self._machine)
+        ]
+
+    def _is_cause_here(self) -> bool:
+        """Whether the rank that failed by itself is on this machine and has not ended yet."""
+        return any(
+            peer.beat.get("has_cause")
+            and peer.process.machine == self._machine
+            and not peer.is_dead(self._machine)
+            for peer in self._peers
+        )
+
+    def _end_after_grace(self, now_s: float) -> None:
+        """End the process if its other threads do not come back to hear the verdict."""
+        with self._lock:
+            if self._is_delivered or now_s - self._verdict_s < _GRACE_S:
+                return
+            self._is_delivered = self._is_ending = True
+        print_last(str(self._verdict))
+        self._has_said = True
+        self._wake.set()
+        self._linger(is_cause=False)
+        end_process(EXIT_RETRY)
+
+    def _deliver(self, sentence: str) -> PeerError:
+        """Return the error to raise; does not return if the thread that judges says it."""
+        with self._lock:
+            self._is_delivered = True
+            is_ending = self._is_ending
+        if is_ending:
+            threading.Event().wait()
+        return PeerError(sentence)
 
     # Judging
 
@@ -315,13 +377,6 @@ class Watchdog:
         elif cut := self._cut_off():
             what = f"does not reach rank {self._me.rank} ({self._me.host}): the link is cut"
             self._declare(self._describe(cut, what), is_unblocking=True)
-
-    def _end_after_grace(self, now_s: float) -> None:
-        """End the process if its other threads do not come back to hear the verdict."""
-        if self._is_delivered or now_s - self._verdict_s < _GRACE_S:
-            return
-        print_last(str(self._verdict))
-        end_process(EXIT_RETRY)
 
     def _dead(self) -> list[Peer]:
         """Return the ranks of this machine whose processes ended before their work was done."""
@@ -392,16 +447,16 @@ class Watchdog:
         if is_unblocking:
             self._unblock()
 
-    def _deliver(self, sentence: str) -> PeerError:
-        self._is_delivered = True
-        return PeerError(sentence)
-
     # Talking
 
     def _talk(self) -> None:
-        while not self._stop.is_set():
+        is_last = False
+        while not is_last:
             self._wake.wait(self._tick_s)
             self._wake.clear()
+            is_last = self._stop.is_set()
+            if is_last and not self.is_over:
+                return
             try:
                 self._talk_once()
             except RuntimeError:  # the server is gone; _judge() and diagnose() decide
@@ -427,6 +482,9 @@ class Watchdog:
             self._store.compare_set("failure", "", json.dumps(self._verdict))
         if not self._is_published.is_set() and self._store.check(["failure"]):
             self._adopt(str(json.loads(self._store.get("failure"))))
+        if self._has_said:
+            # Those that have ended, on whatever machine: the server has seen it.
+            self._has_answers = self._store.check([_gone(peer.rank) for peer in self._unsaid()])
         self._contact_s = time.monotonic()
         self._num_talks += 1
 
@@ -441,23 +499,6 @@ class Watchdog:
         if is_new:
             self._unblock()
 
-    def _is_unseen(self) -> bool:
-        """Whether a rank that lives has not heard of the failure yet."""
-        silent = self._silent(self._stale_s)
-        return any(
-            not peer.beat.get("has_seen") and peer not in silent and not peer.is_dead(self._machine)
-            for peer in self._peers
-        )
-
-    def _is_cause_here(self) -> bool:
-        """Whether the rank that failed by itself is on this machine and has not ended yet."""
-        return any(
-            peer.beat.get("has_cause")
-            and peer.process.machine == self._machine
-            and not peer.is_dead(self._machine)
-            for peer in self._peers
-        )
-
     def _send_beat(self) -> None:
         beat = {
             "at": time.monotonic(),
@@ -466,7 +507,7 @@ class Watchdog:
             "checkpoint": self._checkpoint,
             "is_closing": self._is_closing,
             "has_cause": self._has_cause,
-            "has_seen": self._is_published.is_set(),
+            "has_said": self._has_said,
         }
         self._store.set(f"beat/{self._me.rank}", json.dumps(beat))
 
@@ -489,6 +530,11 @@ class Watchdog:
         if not epochs:
             return "there is no checkpoint yet; start the job again"
         return f"the last checkpoint is of epoch {max(epochs)}; start the job again with --resume"
+
+
+def _gone(rank: int) -> str:
+    """Return the key that says that a rank has ended, in order or not."""
+    return f"gone/{rank}"
 
 
 def _named(error: BaseException) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import torch.distributed as dist
 
 from distgnn.comm import process
 from distgnn.comm.errors import PeerError
+from distgnn.comm.store import connect_store, serve_store
 from distgnn.comm.watchdog import Peer, Watchdog
 from distgnn.datasets import InputError
 
@@ -23,6 +25,9 @@ class LostStore(dist.HashStore):
         self.is_ended = False
         self.has_answer = threading.Event()
         self.has_answer.set()
+
+    def leave_will(self, values: dict[str, str]) -> None:
+        """Nothing ends the connection of a rank of these tests."""
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
         self.has_answer.wait(20)
@@ -135,35 +140,112 @@ def test_a_silent_rank_is_named_with_what_it_did_last() -> None:
     end(job)
 
 
-def test_a_rank_that_hears_of_a_failure_ends_after_the_one_that_failed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def publishing(dog: Watchdog, error: Exception) -> threading.Thread:
+    """A rank that has said why it ends."""
+    last = threading.Thread(target=dog.publish, args=(error,), daemon=True)
+    last.start()
+    return last
+
+
+@pytest.fixture
+def slow_pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    """Two ranks that have all the time to say why they end."""
     monkeypatch.setattr("distgnn.comm.watchdog._HEAD_START_S", 0.0)
     monkeypatch.setattr("distgnn.comm.watchdog._GRACE_S", 600.0)
-    job = Job(2, stale_s=30.0)
+    job = Job(2, stale_s=60.0)
+    for dog in job.dogs:
+        dog._tick_s = 0.1
     job.run(0, 1)
-    job.dogs[1].publish(ValueError("boom"))
-    error = PeerError(job.verdict(0, timeout_s=30))
-    wait_until(lambda: bool(job.dogs[0]._peers[1].beat.get("has_cause")))
-    last = threading.Thread(target=job.dogs[0].publish, args=(error,))
-    last.start()
+    yield job
+    end(job)
+
+
+def test_a_rank_that_hears_of_a_failure_ends_after_the_one_that_failed(slow_pair: Job) -> None:
+    first = publishing(slow_pair.dogs[1], ValueError("boom"))
+    last = publishing(slow_pair.dogs[0], PeerError(slow_pair.verdict(0, timeout_s=30)))
+    first.join(timeout=30)
+    assert not first.is_alive()
     last.join(timeout=1)
     assert last.is_alive()
-    job.processes[1].kill()
+    slow_pair.processes[1].kill()
     last.join(timeout=30)
     assert not last.is_alive()
-    end(job)
+
+
+def test_a_rank_with_the_cause_ends_once_the_others_have_said_it(slow_pair: Job) -> None:
+    """The main thread of a rank may be busy long after the thread that talks has heard."""
+    first = publishing(slow_pair.dogs[1], ValueError("boom"))
+    sentence = slow_pair.verdict(0, timeout_s=30)
+    num_talks = slow_pair.dogs[1]._num_talks
+    wait_until(lambda: slow_pair.dogs[1]._num_talks > num_talks + 2)  # it sees all that was sent
+    first.join(timeout=1)
+    assert first.is_alive()
+    publishing(slow_pair.dogs[0], PeerError(sentence))
+    first.join(timeout=30)
+    assert not first.is_alive()
+
+
+def test_a_rank_that_ends_without_a_word_is_not_waited_for(slow_pair: Job) -> None:
+    first = publishing(slow_pair.dogs[1], ValueError("boom"))
+    slow_pair.verdict(0, timeout_s=30)
+    slow_pair.dogs[0].stop()  # as an interpreter does that ends
+    first.join(timeout=30)
+    assert not first.is_alive()
+
+
+def test_a_rank_that_ended_on_another_machine_is_not_waited_for(slow_pair: Job) -> None:
+    slow_pair.dogs[1]._peers[0].process = process.ProcessId("elsewhere", 7, 1)
+    first = publishing(slow_pair.dogs[1], ValueError("boom"))
+    slow_pair.store.set("gone/0", "1")
+    first.join(timeout=30)
+    assert not first.is_alive()
+
+
+def test_the_store_is_told_when_the_connection_of_a_rank_ends() -> None:
+    server = serve_store(socket.create_server(("127.0.0.1", 0)), "127.0.0.1", 60, b"s")
+    port = server._connection.getpeername()[1]
+    client = connect_store("127.0.0.1", port, 60, b"s")
+    peers = [Peer(rank, "host", process.this_process()) for rank in range(2)]
+    Watchdog(client, peers, rank=1, stale_s=60.0, unblock=int).start()
+    assert not server.check(["gone/1"])
+    client.close()
+    wait_until(lambda: server.check(["gone/1"]))
+    server.close()
+
+
+def test_a_rank_whose_main_thread_does_not_come_says_the_verdict_once(
+    slow_pair: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    ended = threading.Event()
+    monkeypatch.setattr("distgnn.comm.watchdog.print_last", said.append)
+    monkeypatch.setattr("distgnn.comm.watchdog.end_process", lambda status: ended.set())
+    first = publishing(slow_pair.dogs[1], ValueError("boom"))
+    dog = slow_pair.dogs[0]
+    wait_until(lambda: dog.is_over)
+    dog._verdict_s -= 600.0
+    wait_until(lambda: bool(said))
+    # The main thread comes now, after all, and does not get as far as to say it again.
+    late = threading.Thread(target=slow_pair.verdict, args=(0,), daemon=True)
+    late.start()
+    first.join(timeout=30)
+    assert not first.is_alive()
+    assert not ended.is_set()  # before the rank with the cause
+    slow_pair.processes[1].kill()
+    assert ended.wait(30)
+    assert late.is_alive()
+    (sentence,) = said
+    assert sentence.startswith("rank 1 (host): ValueError: boom (start-up); there is no checkpoint")
 
 
 def test_a_rank_that_lost_its_network_does_not_wait_until_the_others_have_heard(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distgnn.comm.watchdog._LINGER_S", 600.0)
     monkeypatch.setattr("distgnn.comm.watchdog._HEAD_START_S", 600.0)
     dog = job.dogs[2]
-    dog._contact_s -= 4.0
-    last = threading.Thread(target=dog.publish, args=(PeerError("lost"),), daemon=True)
-    last.start()
+    dog._stale_s = 600.0
+    dog._contact_s -= 600.0
+    last = publishing(dog, PeerError("lost"))
     last.join(timeout=30)
     assert not last.is_alive()
 
@@ -188,17 +270,17 @@ def test_the_judge_finds_a_dead_process_without_a_failed_message(job: Job) -> No
 def test_the_cause_a_rank_publishes_is_what_the_others_say(job: Job) -> None:
     job.run(0, 1, 2)
     job.dogs[2].note(4, "aggregate")
-    job.dogs[2].publish(ZeroDivisionError("no rows"))
+    publishing(job.dogs[2], ZeroDivisionError("no rows"))
     expected = "rank 2 (host): ZeroDivisionError: no rows (epoch 4, aggregate); there is no check"
     assert job.verdict(0).startswith(expected)
     assert str(job.dogs[1].diagnose(RuntimeError("reset"))).startswith(expected)
-    job.dogs[0].publish(InputError("later"))
+    publishing(job.dogs[0], InputError("later"))
     assert job.verdict(1).startswith(expected)
 
 
 def test_an_input_error_is_published_as_its_sentence(job: Job) -> None:
     job.run(0, 1, 2)
-    job.dogs[0].publish(InputError("seed must be positive"))
+    publishing(job.dogs[0], InputError("seed must be positive"))
     assert job.verdict(1).startswith("rank 0 (host): seed must be positive (start-up); there")
 
 
