@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 import time
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _DIAGNOSIS_S = 5.0
 _GRACE_S = 10.0
 _HEAD_START_S = 1.0
+# Wait for the words of a rank that failed, which it publishes before it ends.
+_NEWS_S = 1.0
 # A rank whose heartbeats reach the store and not this rank, so many and for so long, is cut off.
 _CUT_BEATS = 6
 _CUT_S = 6.0
@@ -126,7 +129,7 @@ class Watchdog:
         self._is_ending = False
         self._lock = threading.Lock()
         self._verdict: str | None = None
-        self._verdict_s = 0.0
+        self._verdict_s = math.inf  # until the other threads can hear it
         self._is_delivered = False
         self._is_published = threading.Event()
         self._has_lost_store = False
@@ -207,7 +210,7 @@ class Watchdog:
             self._wake.set()
             waited_s = time.monotonic() - begin_s
             # A rank that failed publishes its cause and then ends: look for that first.
-            has_news = self._num_talks >= talks + 2 or self._has_lost_store or waited_s > 1
+            has_news = self._num_talks >= talks + 2 or self._has_lost_store or waited_s > _NEWS_S
             dead = self._dead() or [self._peers[rank] for rank in lost] or self._named_in(error)
             if dead and has_news:
                 self._declare(self._describe(dead, "died"))
@@ -344,6 +347,8 @@ class Watchdog:
                 self._end_after_grace(now_s)
                 continue
             self._judge_once(now_s, suspects)
+            if self._verdict is not None:
+                last_s = time.monotonic()  # it waited, and was not stopped
 
     def _judge_once(self, now_s: float, suspects: dict[int, int]) -> None:
         """Declare the ranks that are surely lost, if there are any.
@@ -433,17 +438,25 @@ class Watchdog:
             link.num_missed += 1
 
     def _declare(self, sentence: str, *, is_unblocking: bool = False) -> None:
-        """Make a sentence the verdict, unless there is one, and have it published."""
+        """Make a sentence the verdict, unless there is one, and have it published.
+
+        Args:
+            sentence: Names the cause.
+            is_unblocking: Whether to make verbs raise that wait in other threads.
+        """
         with self._lock:
             if self._verdict is not None:
                 return
-            self._verdict_s = time.monotonic()
             self._verdict = sentence
         self._wake.set()
         # Publish before this rank's verbs end: the errors that this makes on its peers would else
-        # look like their own findings.
-        if not self._has_lost_store:
-            self._is_published.wait(timeout=1.0)
+        # look like their own findings, and they would blame this rank. The thread that publishes
+        # may be late. A verb that has failed by itself has nothing left to hide.
+        deadline_s = time.monotonic() + (self._stale_s if is_unblocking else _NEWS_S)
+        while time.monotonic() < deadline_s and not self._is_cut_off:
+            if self._is_published.wait(timeout=0.05):
+                break
+        self._verdict_s = time.monotonic()
         if is_unblocking:
             self._unblock()
 
@@ -492,7 +505,7 @@ class Watchdog:
         """Take the published cause, which may be older and better than this rank's own."""
         with self._lock:
             is_new = self._verdict is None
-            self._verdict_s = self._verdict_s if self._verdict else time.monotonic()
+            self._verdict_s = min(self._verdict_s, time.monotonic())
             self._verdict = sentence
         self._is_published.set()
         self._wake.set()  # so that the rank that waits for it hears soon

@@ -25,12 +25,14 @@ class LostStore(dist.HashStore):
         self.is_ended = False
         self.has_answer = threading.Event()
         self.has_answer.set()
+        self.is_asked = threading.Event()
 
     def leave_will(self, values: dict[str, str]) -> None:
         """Nothing ends the connection of a rank of these tests."""
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
-        self.has_answer.wait(20)
+        self.is_asked.set()
+        self.has_answer.wait(60)
         if self.is_ended:
             raise RuntimeError("Connection reset by peer")
         return super().multi_get(keys)
@@ -248,6 +250,27 @@ def test_a_rank_that_lost_its_network_does_not_wait_until_the_others_have_heard(
     last = publishing(dog, PeerError("lost"))
     last.join(timeout=30)
     assert not last.is_alive()
+
+
+def test_no_verb_ends_before_the_others_can_know_why() -> None:
+    """They would see its end and blame this rank; its thread that publishes may be late."""
+    job = Job(2, stale_s=600.0)
+    dog, store = job.dogs[0], job.store
+    dog._tick_s = 0.1
+    job.run(0)
+    store.has_answer.clear()
+    store.is_asked.clear()
+    wait_until(store.is_asked.is_set)
+    words, options = ("rank 1 died",), {"is_unblocking": True}
+    judge = threading.Thread(target=dog._declare, args=words, kwargs=options, daemon=True)
+    judge.start()
+    judge.join(timeout=1.5)
+    assert not job.unblocked
+    store.has_answer.set()
+    judge.join(timeout=30)
+    assert store.check(["failure"])
+    assert job.unblocked == [0]
+    end(job)
 
 
 def test_a_dead_process_is_named_before_its_heartbeat_is_missed() -> None:
