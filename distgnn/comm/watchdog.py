@@ -347,7 +347,7 @@ class Watchdog:
                 self._end_after_grace(now_s)
                 continue
             self._judge_once(now_s, suspects)
-            if self._verdict is not None:
+            if self.is_over:
                 last_s = time.monotonic()  # it waited, and was not stopped
 
     def _judge_once(self, now_s: float, suspects: dict[int, int]) -> None:
