@@ -33,10 +33,10 @@ class Job:
     def __init__(self):
         listener = socket.create_server(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
-        self.server = serve_store(listener, "127.0.0.1", 5, b"secret")
+        self.server = serve_store(listener, "127.0.0.1", 60, b"secret")
 
     def client(self):
-        return connect_store("127.0.0.1", self.port, 5, b"secret")
+        return connect_store("127.0.0.1", self.port, 60, b"secret")
 
     def roll(self, rank, size, stale_s=25.0, store=None):
         store = store or (self.server if rank == 0 else self.client())
@@ -74,10 +74,10 @@ def test_ranks_that_come_hear_each_other(job):
     def on_rank(rank):
         roll = job.roll(rank, 3)
         time.sleep(0.1 * rank)
-        roll.call(5)
+        roll.call(60)
         roll.check()
         meeting = Meeting(roll._store, "127.0.0.1", job.port, "", b"secret")
-        return roll.gather("word", "abc"[rank], "speak", 5), common_interface(meeting, roll, 5)
+        return roll.gather("word", "abc"[rank], "speak", 60), common_interface(meeting, roll, 60)
 
     assert together(3, on_rank) == [(["a", "b", "c"], network.loopback_interface())] * 3
 
@@ -102,11 +102,9 @@ def test_a_rank_that_was_started_otherwise_is_refused_on_all(job, own, sentence)
             rf"^rank 2 \({HOST}, pid \d+\) was started otherwise than rank 0: {sentence}; start"
         )
         with pytest.raises(InputError, match=message):
-            job.roll(rank, 3).call(60, own if rank == 2 else first)
+            job.roll(rank, 3).call(3600, own if rank == 2 else first)
 
-    begin_s = time.monotonic()
     together(3, on_rank)
-    assert time.monotonic() - begin_s < 20
 
 
 def test_a_second_rank_of_one_number_is_refused(job):
@@ -136,11 +134,11 @@ def test_a_rank_of_this_machine_that_came_and_died_is_named_at_once(job):
 def test_a_rank_that_dies_after_all_have_come_is_named(job):
     job.came(1, ENDED)
     roll = job.roll(0, 2)
-    roll.call(5)
+    roll.call(60)
     with pytest.raises(PeerError, match=r"rank 1 .* died before the ranks had met"):
         roll.check()
     with pytest.raises(PeerError, match=r"rank 1 .* died before the ranks had met"):
-        roll.gather("word", "a", "speak", 5)
+        roll.gather("word", "a", "speak", 60)
 
 
 def test_a_rank_of_another_machine_is_given_up_when_it_is_silent(job, monkeypatch):
@@ -154,14 +152,24 @@ def test_a_rank_of_another_machine_is_given_up_when_it_is_silent(job, monkeypatc
 
 
 def test_a_rank_that_waits_gives_signs_of_life(job):
-    def on_rank(rank):
-        roll = job.roll(rank, 3, stale_s=60)
-        roll._tick_s = 0.02
-        with pytest.raises(PeerError, match=r"rank 2 of 3 did not come within 1\.5 s; ranks 0-1"):
-            roll.call(1.5)
-        return [peer.beat["number"] > 2 for peer in roll._peers.values()]
+    rolls = [job.roll(rank, 3, stale_s=60) for rank in range(2)]
 
-    assert together(2, on_rank) == [[True, True]] * 2
+    def have_heard():
+        return all(
+            rank in roll._peers and roll._peers[rank].beat["number"] > 2
+            for roll in rolls
+            for rank in range(2)
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        for roll in rolls:
+            roll._tick_s = 0.02
+        calls = [pool.submit(roll.call, 60) for roll in rolls]
+        while not have_heard() and not any(call.done() for call in calls):
+            time.sleep(0.01)
+        job.came(2, process.this_process())
+        for call in calls:
+            call.result(60)
 
 
 def test_ranks_that_never_come_and_those_that_do_not_speak_are_told_apart(job):
@@ -173,11 +181,11 @@ def test_ranks_that_never_come_and_those_that_do_not_speak_are_told_apart(job):
         "came; see the output of those that did not, or wait longer with --start-timeout$"
     )
     with pytest.raises(PeerError, match=sentence):
-        job.roll(0, 7, stale_s=2.0).call(0.2)
+        job.roll(0, 7).call(0.2)
     other = Job()
     other.came(1, process.this_process())
-    roll = other.roll(0, 2, stale_s=2.0)
-    roll.call(5)
+    roll = other.roll(0, 2)
+    roll.call(60)
     with pytest.raises(
         PeerError, match=r"waited 0\.2 s for rank 1 \(host7, pid \d+\) of 2 ranks to"
     ):
@@ -213,13 +221,15 @@ def test_a_rank_that_has_met_may_end(job):
 def test_a_rank_that_loads_torch_ends_when_another_fails(job, monkeypatch, capfd):
     ended = []
     monkeypatch.setattr("distgnn.comm.roster.end_process", ended.append)
-    waiting = [job.roll(rank, 3, stale_s=0.4, store=job.client()) for rank in (0, 1)]
+    # Rank 0 says it after a while, and rank 1 leaves that to it however late it is.
+    waiting = [job.roll(rank, 3, stale_s=0.4 + 60 * rank, store=job.client()) for rank in (0, 1)]
+    waiting[1]._tick_s = 0.1
     for roll in waiting:
         roll.come()
         roll.listen()
     sentence = "rank 2 (host7): no interface"
     assert job.roll(2, 3).tell(InputError(sentence), 5) == ""  # rank 0 says it
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while len(ended) < 2 and time.monotonic() < deadline_s:
         time.sleep(0.01)
     assert ended == [2, 2]
@@ -292,7 +302,7 @@ def test_a_rank_that_only_hears_a_flaw_lets_rank_0_speak_first(job, monkeypatch)
         assert not ended.wait(10 * other._tick_s)
         zeros.tell(InputError("rank 0 (a): no lr"), 0.1)
         assert told.result() == ""
-    assert ended.wait(20)
+    assert ended.wait(60)
 
 
 def test_no_rank_ends_before_rank_0_has_said_who_was_started_otherwise(job, monkeypatch):
@@ -387,19 +397,27 @@ def fail():
     raise PeerError("no connection")
 
 
+@pytest.fixture
+def _may_end(monkeypatch):
+    """A rank may end its process where its main thread is late, as on a busy machine."""
+    monkeypatch.setattr("distgnn.comm.roster.end_process", lambda status: None)
+
+
+@pytest.mark.usefixtures("_may_end")
 def test_a_rank_of_another_machine_that_is_lost_while_ranks_connect_is_named(job):
     job.came(1, process.ProcessId("elsewhere", 1 << 22, 1))
     roll = job.roll(0, 2, stale_s=0.4)
-    roll.call(5)
+    roll.call(60)
     with pytest.raises(PeerError, match=r"rank 1 \(host7, .*\) gave no sign of life for 0\.4 s"):
         connected(job, roll, fail)
 
 
+@pytest.mark.usefixtures("_may_end")
 def test_a_rank_that_judges_late_names_the_lost_one_all_the_same(job, monkeypatch):
     """On a busy machine its thread is not scheduled for longer than the silence lasts."""
     job.came(1, process.ProcessId("elsewhere", 1 << 22, 1))
     roll = job.roll(0, 2, stale_s=0.4)
-    roll.call(5)
+    roll.call(60)
     judge = roll._check_beats
     monkeypatch.setattr(roll, "_guard", lambda is_over, timeout_s: None)
     monkeypatch.setattr(roll, "_check_beats", lambda: [time.sleep(1.0), judge()])
@@ -408,12 +426,10 @@ def test_a_rank_that_judges_late_names_the_lost_one_all_the_same(job, monkeypatc
 
 
 def test_ranks_that_live_are_not_waited_for_and_not_blamed(job):
-    begin_s = time.monotonic()
-
     def on_rank(rank):
-        roll = job.roll(rank, 3, stale_s=60)
+        roll = job.roll(rank, 3, stale_s=3600)
         roll._tick_s = 0.02
-        roll.call(5)
+        roll.call(60)
         if rank == 2:
             connected(job, roll, lambda: None)
             return
@@ -421,7 +437,6 @@ def test_ranks_that_live_are_not_waited_for_and_not_blamed(job):
             connected(job, roll, fail)
 
     together(3, on_rank)
-    assert time.monotonic() - begin_s < 30
 
 
 def test_nothing_calls_the_store_once_the_ranks_are_connected(job):
@@ -443,7 +458,8 @@ def test_nothing_calls_the_store_once_the_ranks_are_connected(job):
 
     def on_rank(rank):
         roll = job.roll(rank, 2)
-        roll.call(5)
+        roll.call(60)
+        roll._tick_s = 30.0  # longer than the ranks connect
         with roll.watching(lambda: slow if rank else job.client()):
             pass
         return slow.num_written
@@ -455,17 +471,20 @@ def test_a_rank_whose_connections_hang_ends_when_another_is_lost(job, monkeypatc
     ended = threading.Event()
     monkeypatch.setattr("distgnn.comm.roster.end_process", lambda status: ended.set())
     job.came(1, ENDED)
-    roll = job.roll(0, 2, stale_s=1.0)
-    roll.call(5)
-    connected(job, roll, lambda: ended.wait(20))
+    roll = job.roll(0, 2)
+    roll._tick_s = 0.1
+    roll.call(60)
+    connected(job, roll, lambda: ended.wait(60))
     assert ended.is_set()
     assert re.search(r"^distgnn: rank 1 \(host7, .*\) died before .*\n$", capfd.readouterr().err)
 
 
+@pytest.mark.usefixtures("_may_end")
 def test_a_rank_0_that_ends_while_ranks_connect_is_named(job):
     job.came(0, process.this_process())
-    roll = job.roll(1, 2, stale_s=1.0)
-    roll.call(5)
+    roll = job.roll(1, 2)
+    roll._tick_s = 0.1
+    roll.call(60)
 
     def lose():
         del job.server
@@ -495,7 +514,7 @@ def test_an_attempt_finds_nothing_of_the_one_before_in_the_store_of_the_agent(mo
     number = listener.detach()
     agent = TCPStore("127.0.0.1", port, None, True, wait_for_workers=False, master_listen_fd=number)
 
-    def meet(rank, attempt, timeout_s=5):
+    def meet(rank, attempt, timeout_s=60):
         environ = {
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "TORCHELASTIC_RESTART_COUNT": str(attempt),
@@ -511,14 +530,14 @@ def test_an_attempt_finds_nothing_of_the_one_before_in_the_store_of_the_agent(mo
     def on_rank(rank):
         meeting = meet(rank, 0)
         kept.append(meeting)  # or the store would end with rank 0
-        Roster(Launch("torchrun", rank, 2, 0, 1), meeting.store, stale_s=25.0).call(5)
-        return meeting.client(5).check(["roll/0", "roll/1"])
+        Roster(Launch("torchrun", rank, 2, 0, 1), meeting.store, stale_s=25.0).call(60)
+        return meeting.client(60).check(["roll/0", "roll/1"])
 
     assert together(2, on_rank) == [True, True]
-    with pytest.raises(PeerError, match=r"rank 1 \(.*\) waited 0\.2 s for rank 0 to say where"):
-        meet(1, 1, timeout_s=0.2)
+    with pytest.raises(PeerError, match=r"rank 1 \(.*\) waited 4 s for rank 0 to say where"):
+        meet(1, 1, timeout_s=4)  # in which it connects, too
     again = meet(0, 1)
-    assert not again.client(5).check(["roll/1"])
+    assert not again.client(60).check(["roll/1"])
     del agent
 
 
@@ -551,7 +570,16 @@ def test_a_rank_whose_calls_of_the_store_never_return_ends(capfd, monkeypatch, h
             # Without a number, so that rank 0 itself is not found silent.
             store.set("roll/0", json.dumps(["elsewhere", "another machine", 1, 1.0, None]))
         job = Roster(Launch("torchrun", 1, 2, 0, 1), store, stale_s=0.8)
-        threading.Timer(0.3, lambda: server.send_signal(signal.SIGSTOP)).start()
+        hear, heard = job._hear, []
+
+        def stop_and_hear():
+            # Whether rank 0 has come is known after the first time.
+            heard.append(1)
+            if len(heard) > has_come:
+                server.send_signal(signal.SIGSTOP)
+            hear()
+
+        monkeypatch.setattr(job, "_hear", stop_and_hear)
         with pytest.raises(PeerError, match="rank 0 ended before the ranks had met"):
             job.call(60 if has_come else 2)
     assert ended[0] == 75
@@ -637,7 +665,9 @@ class Asked:
 
 def test_a_rank_that_waits_does_not_ask_for_the_key_of_each_rank_every_time(job):
     store = Asked(job.server)
+    roll = job.roll(0, 100, store=store)
+    roll._tick_s = 60.0
     with pytest.raises(PeerError, match=r"ranks 1-99 of 100 did not come"):
-        job.roll(0, 100, stale_s=25.0, store=store).call(0.5)
+        roll.call(0.5)
     # Once to see who has come, and once to name who is missing.
     assert store.num_keys < 300
