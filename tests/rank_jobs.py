@@ -65,10 +65,15 @@ class Hold:
     def wait(self, job: subprocess.Popen[str] | None = None) -> None:
         """Wait until a process waits."""
         deadline_s = time.monotonic() + HANG_S
-        while not self._held.exists():
+        while not self.is_held:
             assert job is None or job.poll() is None, job.communicate()[1]
             assert time.monotonic() < deadline_s
             time.sleep(0.01)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a process waits."""
+        return self._held.exists()
 
     def end(self) -> None:
         """Let it go on."""

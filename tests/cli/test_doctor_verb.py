@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rank_jobs import HANG_S, free_port
 
 from distgnn import __version__, kernels
 from distgnn.comm.threads import run_ranks
@@ -139,7 +140,7 @@ def test_several_ranks_measure_together_and_rank_0_speaks(mpirun, tmp_path):
         env={**os.environ, **allowed},
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=HANG_S,
         check=True,
     )
     found = json.loads(done.stdout)
@@ -152,10 +153,10 @@ def test_a_rank_that_does_not_come_is_named_after_the_time_that_was_asked_for():
     rank = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
     done = subprocess.run(
         [sys.executable, "-m", "distgnn", "doctor", "--start-timeout", "1"],
-        env={**os.environ, **rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29617"},
+        env={**os.environ, **rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
     assert "rank 1 of 2 did not come within 1 s; rank 0 on " in done.stderr

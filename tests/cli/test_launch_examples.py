@@ -48,7 +48,7 @@ def launch(repository, tmp_path):
             env={**environ, "OMP_NUM_THREADS": "1", **variables},
             capture_output=True,
             text=True,
-            timeout=150,
+            timeout=250,
             check=False,
         )
 

@@ -42,7 +42,7 @@ def struck(kind, name, folder):
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
     )
 
@@ -86,7 +86,7 @@ def test_modules_of_the_working_directory_are_not_those_of_python(tmp_path):
         env=kept,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
     )
     assert done.stdout.startswith("distgnn "), done.stdout + done.stderr
@@ -101,7 +101,7 @@ def test_the_program_starts_in_a_directory_that_was_removed(tmp_path):
         cwd=gone,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
     )
     assert done.stdout.startswith("distgnn "), done.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from rank_jobs import HANG_S
 
 from distgnn import __version__
 from distgnn.api.job import hint_of_kernel
@@ -283,7 +284,7 @@ def test_ctrl_c_ends_training_without_a_traceback(tmp_path):
         while not job.stderr.readline().startswith("epoch "):
             assert job.poll() is None
         job.send_signal(signal.SIGINT)
-        out, err = job.communicate(timeout=60)
+        out, err = job.communicate(timeout=HANG_S)
     assert job.returncode == 130
     assert err.splitlines()[-1] == "distgnn: interrupted"
     assert "Traceback" not in err

@@ -172,27 +172,39 @@ def test_a_rank_that_failed_is_heard_through_a_label(label):
 
 
 def test_lost_hosts_are_looked_for_while_mpirun_waits_for_them(distgnn, tmp_path, monkeypatch):
-    monkeypatch.setattr(restarts, "_GRACE_S", 3.0)
-    monkeypatch.setattr(restarts, "_HANG_S", 0.2)
+    monkeypatch.setattr(restarts, "_GRACE_S", 100.0)
+    monkeypatch.setattr(restarts, "_HANG_S", 0.1)
+    monkeypatch.setattr(restarts, "_ANSWER_S", 100.0)
+    asked = tmp_path / "asked"
+
+    def end_soon():
+        """Have mpirun killed once all hosts were looked for."""
+        while not asked.exists() or len(asked.read_text().split()) < 2:
+            time.sleep(0.01)
+        monkeypatch.setattr(restarts, "_GRACE_S", 0.1)
+
+    threading.Thread(target=end_soon, daemon=True).start()
     asks = (
         'case "$*" in *true) kill -0 $(cat job) && echo "$4" >> asked; test "$4" = a; exit;; esac'
     )
     program = stub(tmp_path, asks)
-    hangs = "\necho $$ > job; echo 'distgnn: rank 1 is lost' >&2; exec sleep 60\n"
+    hangs = "\necho $$ > job; echo 'distgnn: rank 1 is lost' >&2; exec sleep 600\n"
     program.write_text(program.read_text() + hangs)
     words = ["train", "cora", "--run", "run", "--restarts", "1", "--mpirun", program]
     done = distgnn(*words, "--hosts", "a,b")
     assert (done.status, done.out) == (0, "results  run\n")
     assert "without b, on which nothing could be started" in done.err
-    assert sorted((tmp_path / "asked").read_text().split()) == ["a", "b"]
+    assert sorted(asked.read_text().split()) == ["a", "b"]
 
 
 def test_hosts_have_time_to_answer_once_the_lost_job_has_given_them_free(tmp_path, monkeypatch):
-    monkeypatch.setattr(restarts, "_ANSWER_S", 3.0)
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() - 2 * restarts._ANSWER_S)
+    monkeypatch.setattr(restarts, "_ANSWER_S", 100.0)
+    monkeypatch.setattr(restarts, "time", clock)
     free = tmp_path / "free"
     waits = ["sh", "-c", f"until test -e {free}; do sleep 0.05; done"]
     probe = restarts._Probe(waits, {"a": 2})
-    time.sleep(3.1)
+    clock.monotonic = time.monotonic
     threading.Timer(0.1, free.touch).start()
     assert probe.answering() == {"a": 2}
 

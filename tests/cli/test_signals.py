@@ -15,7 +15,7 @@ import pytest
 
 from distgnn.training.run import signals
 
-LIMIT_S = 100
+LIMIT_S = 240
 
 
 @contextmanager

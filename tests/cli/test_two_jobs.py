@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from rank_jobs import free_port
+from rank_jobs import Hold, free_port
 
 pytestmark = [
     pytest.mark.slow,
@@ -21,7 +21,8 @@ pytestmark = [
 ]
 
 PROGRAM = str(Path(sys.executable).parent / "distgnn")
-MODEL = ["--hidden", "16", "--backend", "gloo", "--quiet"]
+# A job is met by the other one before its second rank comes, however long that takes.
+MODEL = ["--hidden", "16", "--backend", "gloo", "--quiet", "--start-timeout", "240"]
 # For a whole test, below what pytest gives it.
 LIMIT_S = 240
 
@@ -67,12 +68,13 @@ def start(parts, tmp_path):
     place |= {"OMP_NUM_THREADS": "1", "XDG_CONFIG_HOME": str(tmp_path)}
     started = []
 
-    def begin(job, rank, *words, local_size=2):
+    def begin(job, rank, *words, local_size=2, **variables):
         own = {"RANK": str(rank), "LOCAL_RANK": str(rank % local_size), "TORCHELASTIC_RUN_ID": job}
         own["LOCAL_WORLD_SIZE"] = str(local_size)
         command = [PROGRAM, "train", str(parts), "--run", str(tmp_path / job), *MODEL, *words]
+        environ = {**inherited, **place, **own, **variables}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        started.append(subprocess.Popen(command, env={**inherited, **place, **own}, **pipes))
+        started.append(subprocess.Popen(command, env=environ, **pipes))
         return started[-1]
 
     yield begin
@@ -115,23 +117,27 @@ def test_ranks_of_another_job_on_the_port_are_refused(start, tmp_path, deadline)
 
 
 def test_strangers_at_every_open_port_change_nothing(start, tmp_path, deadline):
-    words = ("--epochs", "150", "--eval-every", "10")
+    words = ("--epochs", "150", "--eval-every", "10", "--checkpoint-every", "50")
+    hold = Hold(tmp_path / "hold")
+    hold.at(50)
     undisturbed = [start("one", rank, *words) for rank in range(2)]
     statuses, errors = deadline.ends_of(undisturbed)
     assert statuses == [0, 0], errors
-    ranks = [start("two", rank, *words) for rank in range(2)]
+    ranks = [start("two", rank, *words, **hold.environ) for rank in range(2)]
     # What a rank says fits into its pipe.
-    met = strangers_at(ranks, random.Random(0), deadline)
+    met = strangers_at(ranks, random.Random(0), deadline, hold)
     statuses, errors = deadline.ends_of(ranks)
     assert statuses == [0, 0], errors
     assert losses(tmp_path / "two") == losses(tmp_path / "one")
     assert met
 
 
-def strangers_at(ranks, draw, deadline):
+def strangers_at(ranks, draw, deadline, hold):
     """Send bytes to each port that ranks listen on, until a rank has ended; the ports."""
     met, kept = set(), []
     while all(rank.poll() is None for rank in ranks) and not deadline.is_over:
+        if met and hold.is_held:
+            hold.end()
         for rank in ranks:
             for address, port in listening(rank):
                 with suppress(OSError):
