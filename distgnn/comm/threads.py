@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_HEAD_START_S = 0.5
+
 
 class _AbortedError(PeerError):
     """Another rank failed first; its error is the one to show."""
@@ -237,7 +239,7 @@ class _ReceiveWork:
         self.message.tensor.copy_(self.message.content.view_as(self.message.tensor))
 
 
-def run_ranks(size: int, fn: Callable[[Group], T], *, timeout_s: float = 60) -> list[T]:
+def run_ranks(size: int, fn: Callable[[Group], T], *, timeout_s: float = 240) -> list[T]:
     """Run a function on every rank of a group of threads.
 
     Args:
@@ -272,7 +274,7 @@ def run_ranks(size: int, fn: Callable[[Group], T], *, timeout_s: float = 60) -> 
     for thread in threads:
         thread.start()
     # A rank whose own wait is too long says more, so let it speak first.
-    deadline_s = time.monotonic() + timeout_s + 0.5
+    deadline_s = time.monotonic() + timeout_s + _HEAD_START_S
     for thread in threads:
         thread.join(max(0.0, deadline_s - time.monotonic()))
     running = [str(rank) for rank, thread in enumerate(threads) if thread.is_alive()]

@@ -313,7 +313,7 @@ def under_mpirun(mpirun, num_ranks, *words):
         env={**os.environ, **environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=250,
         check=False,
     )
 

@@ -50,7 +50,7 @@ def test_phases_of_a_device_are_as_long_as_its_work(monkeypatch):
         assert (first.name, first.aggregation) == ("aggregate", 1)
         assert (second.name, second.aggregation) == ("pack", -1)
         assert second.start - first.stop == pytest.approx(0.125, abs=1e-6)
-        assert abs(first.start - time.perf_counter()) < 1
+        assert abs(first.start - time.perf_counter()) < 60  # on the clock of the host
 
 
 @pytest.mark.gpu

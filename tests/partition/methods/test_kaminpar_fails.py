@@ -159,7 +159,7 @@ def is_running(pid: int) -> bool:
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 250
     while not is_so():
         assert time.monotonic() < end, "it did not come"
         time.sleep(0.02)

@@ -177,7 +177,7 @@ def test_the_terminal_of_a_launcher_is_found_above_this_process(tmp_path, monkey
 
 
 def wait_for_name(pid, name):
-    for _ in range(200):
+    for _ in range(6000):
         if f"({name})" in Path(f"/proc/{pid}/stat").read_text():
             return
         time.sleep(0.01)

@@ -64,11 +64,11 @@ def test_a_second_job_is_refused_by_name_until_the_first_has_ended(holder, tmp_p
 def test_an_owner_that_was_killed_is_followed_at_once(holder, tmp_path):
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait()
-    begin_s = time.monotonic()
-    with RunLock(tmp_path) as lock:
+    notes = []
+    with RunLock(tmp_path, notes.append) as lock:
         lock.take()
         assert json.loads((tmp_path / NAME).read_text())["pid"] == os.getpid()
-    assert time.monotonic() - begin_s < 5
+    assert notes == []  # it waited for nothing
 
 
 def test_a_number_that_belongs_to_another_process_by_now_is_no_owner(tmp_path):
@@ -103,7 +103,7 @@ def test_the_heart_of_an_owner_beats(tmp_path, monkeypatch):
     with RunLock(tmp_path) as lock:
         lock.take()
         os.utime(tmp_path / NAME, (1, 1))
-        deadline_s = time.monotonic() + 10
+        deadline_s = time.monotonic() + 60
         while (tmp_path / NAME).stat().st_mtime < 2:
             assert time.monotonic() < deadline_s
             time.sleep(0.01)
