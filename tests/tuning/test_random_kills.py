@@ -32,9 +32,9 @@ ENDS = "open('summary.json', 'w').write('{\"seconds\": 123.0}')"
 
 
 def test_a_straight_study_is_timed_where_it_was_run_whole(campaign, tmp_path):
-    whole = campaign(ENDS, within_s=60)
+    whole = campaign(ENDS, within_s=600)
     whole.straight()
-    assert whole.whole_s == json.loads((tmp_path / "study-straight.json").read_text()) < 60
+    assert whole.whole_s == json.loads((tmp_path / "study-straight.json").read_text()) < 600
 
 
 def test_a_straight_study_that_continues_has_the_time_of_its_trials(campaign, tmp_path):
