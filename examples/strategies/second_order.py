@@ -67,7 +67,7 @@ class Trial(NamedTuple):
 
 
 ADAM = tuple(Trial(lr) for lr in (0.01, 0.03, 0.003, 0.1, 0.02, 0.005, 0.05, 0.001))
-KFAC = tuple(Trial(lr, kfac) for kfac in ("", "decay=0.5") for lr in (0.1, 0.2, 0.05, 0.3))
+KFAC = tuple(Trial(lr, kfac) for kfac in ("", "decay=0.5") for lr in (0.1, 0.05, 0.3, 0.02))
 METHODS = {"adam": ADAM, "kfac": KFAC, "mlp": ADAM}
 
 
