@@ -49,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--goal",
         type=number,
         metavar="X",
-        help="validation accuracy to reach (default: half a point below Adam's best)",
+        help="validation accuracy to reach (default: half a point below the lower one of the best "
+        "of ours and the best of the samplers; without samplers below Adam's best)",
     )
     group.add_argument(
         "--plot",
