@@ -43,6 +43,7 @@ INCLUDED = {
     "reference/interop": "distgnn/interop/README.md",
     "results/accuracy": "examples/accuracy/RESULTS.md",
     "results/codes": "examples/strategies/ACCURACY.md",
+    "results/epochs": "examples/strategies/SECOND_ORDER.md",
     "results/findings": "examples/bench/FINDINGS.md",
     "results/gpu": "examples/bench/GPU.md",
     "results/accelerate": "examples/bench/ACCELERATE.md",

@@ -46,7 +46,7 @@ class KfacOptions:
     clip: float = 0.01
     decay: float = 0.0
     workers: str = "all"
-    widest: int = 2048
+    widest: int = 1024
 
     def __post_init__(self) -> None:
         """Check all values.

@@ -61,7 +61,7 @@ class OptimizationSettings:
         "",
         "how kfac preconditions: damping=0.001, factors=5 and inverses=5 epochs apart, but none "
         "apart in the first=10, clip=0.01, decay=0, workers=all|half|one|SHARE of the ranks, "
-        "widest=2048 columns of a factor that is no diagonal (default: these values)",
+        "widest=1024 columns of a factor that is no diagonal (default: these values)",
         metavar="NAME=X,...",
         is_predicted=True,
     )
