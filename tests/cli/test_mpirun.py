@@ -192,9 +192,13 @@ def test_a_killed_rank_ends_the_job_and_resume_ends_with_the_same_bits(
         out, err = job.communicate(timeout=LIMIT_S)
     assert job.returncode != 0
     assert out == ""
-    assert f"pid {victim}) died" in err
-    assert "distgnn: rank 2 (" in err
-    assert "start the job again with --resume" in err
+    if "distgnn: rank 2 (" in err:
+        assert f"pid {victim}) died" in err
+        assert "start the job again with --resume" in err
+    else:
+        # mpirun kills the others a second after it has seen the end of a rank. On a busy machine
+        # that is before one of them can speak, and mpirun alone names the rank.
+        assert f"rank 2 with PID {victim}" in " ".join(err.split()), err
     assert "Traceback" not in err
     assert not (run / "model.safetensors").exists()
     assert len(metrics(run)) < NUM_EPOCHS
