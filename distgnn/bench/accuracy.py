@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 BELOW = 0.005
 """Accuracy below the best that counts that is the goal, unless another one is given."""
 ADAM = "adam"
+_NEWS_S = 30.0
+"""Seconds after which an epoch is reported."""
 
 
 class Step(NamedTuple):
@@ -170,6 +172,7 @@ def in_turns(
     """
     found: dict[str, list[Step]] = {name: [] for name in racing}
     spent = dict.fromkeys(racing, 0.0)
+    told_s = time.monotonic()
     while spent:
         name = min(spent, key=spent.__getitem__)
         step = next(racing[name], None)
@@ -179,6 +182,9 @@ def in_turns(
         else:
             found[name].append(step)
             spent[name] += step.train_s + step.eval_s
+            if time.monotonic() - told_s > _NEWS_S:
+                told_s = time.monotonic()
+                progress(f"{name}: epoch {len(found[name])}, {_best(found[name]):.4f}")
     return found
 
 

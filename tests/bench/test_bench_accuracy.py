@@ -32,6 +32,13 @@ def test_the_price_of_a_goal_is_what_was_spent_until_it_was_reached():
     assert price(steps, 0.95) is None
 
 
+def test_a_long_contest_says_where_it_is(monkeypatch):
+    monkeypatch.setattr(accuracy, "_NEWS_S", -1.0)
+    said = []
+    in_turns({"a": iter([Step(1.0, 0.0, 0.5, 0), Step(1.0, 0.0, 0.4, 0)])}, said.append)
+    assert said == ["a: epoch 1, 0.5000", "a: epoch 2, 0.5000", "a: 2 epochs, 0.5000"]
+
+
 def test_the_one_that_has_spent_the_least_goes_next_until_all_have_ended():
     order = []
 
