@@ -349,7 +349,8 @@ def line_of(
     full = done.get(cell._replace(rate=options.rates[0]))
     exact = done.get(cell.exact)
     goal = None if exact is None else exact["goal"]
-    if full is not None and full["is_steady"] and options.timed < options.epochs:
+    # Lines of before short runs do not say whether they are steady.
+    if full is not None and full.get("is_steady") and options.timed < options.epochs:
         line = timed(measure(hosts, cell, full["goal"], options.timed, options), full)
         if line is not None:
             return line

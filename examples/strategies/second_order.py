@@ -8,10 +8,9 @@ alike: each has as many trials with seed 0, of K-FAC four rates, each with and w
 factors. The goal is half a point below Adam's best validation metric; the trial that reaches it in
 the fewest epochs on the graph is taken. The table has the seeds after 0, each compared with Adam's
 best of the same seed. Other methods end at their goal, and in tuning where an earlier trial was
-faster. Seconds are those of the processor, in
-set-up, training and evaluation on one thread: other jobs change them little. Runs are lines of
-FOLDER/second_order.jsonl; those that are there are not run again, so that a table goes on. A run
-that ended at a goal lower than today's is made again.
+faster. Seconds are those of the processor, in set-up, training and evaluation on one thread: other
+jobs change them little. Runs are lines of FOLDER/second_order.jsonl; those that are there are not
+run again, so that a table goes on. A run that ended at a goal lower than today's is made again.
 """
 
 from __future__ import annotations
@@ -301,7 +300,10 @@ def main() -> int:
     text += means([prices for _, prices in found], options.methods)
     print("\n".join(text))
     if options.record:
-        title = "# Epochs to the accuracy of Adam\nWritten by `second_order.py`.\n"
+        title = (
+            "# Epochs to the accuracy of Adam\n"
+            "Written by `second_order.py`; [kfac.md](kfac.md) has the commit and the machine.\n"
+        )
         flags = (
             f"At most {options.epochs} epochs on the graph; {options.trials} trials of each method "
             f"with seed 0;\na head start of {options.start} epochs, whose seconds count. The goal "
