@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING
 
 from distgnn.api.job import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_RETRY
 from distgnn.cli.flags import whole
+from distgnn.comm import watchdog
 from distgnn.comm.launch import detect
 from distgnn.datasets.errors import InputError
 from distgnn.machine.facts import find_mpirun
@@ -40,8 +41,9 @@ _RESULTS = ("summary.json", "series.json")
 _LABEL = rb"^(?:[^\n{]*[\]>:] ?)?"
 _LAST_WORDS = re.compile(_LABEL + rb"(results |\{)", re.MULTILINE)
 _FIRST_WORD = re.compile(_LABEL + rb"distgnn: ")
-# Of the last ranks, once the first has failed: mpirun itself may hang when a host is lost.
-_GRACE_S = 10.0
+# Of the last ranks, once the first has failed: mpirun itself may hang when a host is lost. A rank
+# with bad input ends, with a status that is final, only after the others have said so.
+_GRACE_S = watchdog.GRACE_S + 3.0
 # From there on mpirun seems to hang.
 _HANG_S = 2.0
 _ANSWER_S = 15.0

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from distgnn.comm.direct import DirectBeats
     from distgnn.comm.store import Store
 
+GRACE_S = 7.0
+"""Longest wait for the main thread of a rank to hear why the job ends; the rank ends without it."""
 _DIAGNOSIS_S = 5.0
-_GRACE_S = 10.0
 _HEAD_START_S = 1.0
 # Wait for the words of a rank that failed, which it publishes before it ends.
 _NEWS_S = 1.0
@@ -278,7 +279,7 @@ class Watchdog:
             return
         # The rank with the cause ends first, so that the launcher takes its exit status.
         time.sleep(_HEAD_START_S)
-        deadline_s = time.monotonic() + _GRACE_S / 2
+        deadline_s = time.monotonic() + GRACE_S / 2
         while time.monotonic() < deadline_s and self._is_cause_here():
             time.sleep(0.05)
 
@@ -309,7 +310,7 @@ class Watchdog:
     def _end_after_grace(self, now_s: float) -> None:
         """End the process if its other threads do not come back to hear the verdict."""
         with self._lock:
-            if self._is_delivered or now_s - self._verdict_s < _GRACE_S:
+            if self._is_delivered or now_s - self._verdict_s < GRACE_S:
                 return
             self._is_delivered = self._is_ending = True
         print_last(str(self._verdict))

@@ -14,6 +14,7 @@ import pytest
 
 from distgnn.cli import restarts
 from distgnn.cli.restarts import _hosts_of, _Job, _without_flags
+from distgnn.comm import watchdog
 from distgnn.comm.launch import SINGLE, detect, without_launcher
 from distgnn.datasets.errors import InputError
 
@@ -169,6 +170,12 @@ def test_a_rank_that_failed_is_heard_through_a_label(label):
     job = _Job([], 1, ["mpirun"], {})
     job._relay(SimpleNamespace(stderr=io.BytesIO(f"{label}distgnn: lost\n".encode())))
     assert job._has_spoken.is_set()
+
+
+def test_a_rank_with_bad_input_may_end_before_mpirun_counts_as_hung():
+    """It says so at once, and ends once the others have, whose main threads may be busy."""
+    heartbeat_s = 1.0
+    assert watchdog.GRACE_S + 2 * heartbeat_s < restarts._GRACE_S
 
 
 def test_lost_hosts_are_looked_for_while_mpirun_waits_for_them(distgnn, tmp_path, monkeypatch):

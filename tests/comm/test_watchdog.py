@@ -153,7 +153,7 @@ def publishing(dog: Watchdog, error: Exception) -> threading.Thread:
 def slow_pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     """Two ranks that have all the time to say why they end."""
     monkeypatch.setattr("distgnn.comm.watchdog._HEAD_START_S", 0.0)
-    monkeypatch.setattr("distgnn.comm.watchdog._GRACE_S", 600.0)
+    monkeypatch.setattr("distgnn.comm.watchdog.GRACE_S", 600.0)
     job = Job(2, stale_s=60.0)
     for dog in job.dogs:
         dog._tick_s = 0.1
