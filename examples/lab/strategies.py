@@ -303,7 +303,7 @@ def row_of(values: dict[str, Any], exact: dict[str, Any]) -> list[str]:
 
 BEST = [
     *("links", "graph", "cut", "exact training (s)", "fastest rows", "evaluation"),
-    *("gradients", "times faster", "test metric (points)"),
+    *("gradients", "optimizer", "times faster", "test metric (points)"),
 ]
 HEADER = [
     *("links", "graph", "cut", "rows as", "evaluation", "gradients as", "optimizer"),
@@ -322,19 +322,18 @@ def best_rows(done: dict[Cell, dict[str, Any]], options: argparse.Namespace) -> 
     """Write where a code is worth it: the fastest run to the goal for each link, graph and cut."""
     rows = []
     for place, found in itertools.groupby(cells(options), key=lambda cell: cell[:3]):
-        lines = [done[cell] for cell in found if cell in done]
-        ended = [line for line in lines if line["time_to_goal_s"] is not None]
+        known = [cell for cell in found if cell in done and cell.exact in done]
+        ended = [cell for cell in known if done[cell]["time_to_goal_s"] is not None]
         if not ended:
             continue
-        # Exact training comes first and ends at its own goal.
-        exact, fastest = lines[0], min(ended, key=lambda line: line["time_to_goal_s"])
-        times = exact["time_to_goal_s"] / fastest["time_to_goal_s"]
-        is_worth_it = times >= WORTH_IT
-        row = [*place, f"{exact['time_to_goal_s']:.1f}"]
-        sent = [fastest[name] for name in ("halo", "evaluation", "weights")]
-        row += sent if is_worth_it else ["exact"] * len(sent)
-        more = 100 * (fastest["test_metric"] - exact["test_metric"])
-        rows.append([*row, f"{times:.2f}", f"{more:+.2f}"] if is_worth_it else [*row, "-", "-"])
+        best, exact = min(ended, key=lambda cell: done[cell]["time_to_goal_s"]), known[0].exact
+        seconds, shortest = (done[cell]["time_to_goal_s"] for cell in (exact, best))
+        more = 100 * (done[best]["test_metric"] - done[exact]["test_metric"])
+        gain = [f"{seconds / shortest:.2f}", f"{more:+.2f}"]
+        if seconds / shortest < WORTH_IT:
+            best, gain = exact, ["-", "-"]
+        sent = [best.halo, best.evaluation, best.weights, best.optimizer]
+        rows.append([*place, f"{seconds:.1f}", *sent, *gain])
     return rows
 
 

@@ -21,14 +21,17 @@ import os
 import statistics
 import sys
 import time
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+import distgnn as dg
 from distgnn.api import recipes
 from distgnn.api.settings import config_of
 from distgnn.bench.lines import read_lines
+from distgnn.bench.origin import commit
 from distgnn.cli import main as distgnn
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets.errors import InputError
@@ -145,9 +148,10 @@ def run(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
         figures = train(parts, config_of(flags))
     except InputError as error:
         # A loss that is no number is a result, too.
-        return {**cell._asdict(), "failed": str(error)}
+        return {**cell._asdict(), "failed": str(error), "commit": options.commit}
     kept = {name: figures[name] for name in KEPT}
-    return {**cell._asdict(), **kept, "wall_s": time.perf_counter() - start}
+    seconds = time.perf_counter() - start
+    return {**cell._asdict(), **kept, "wall_s": seconds, "commit": options.commit}
 
 
 def runs_of(file: Path) -> dict[Cell, dict[str, Any]]:
@@ -185,8 +189,8 @@ def table(done: dict[Cell, dict[str, Any]], options: argparse.Namespace) -> list
     seeds = range(options.seeds)
     halos = [halo for halo in options.halos if halo != "exact"]
     header = ["graph", "model", "parts", "cut", "seeds", "exact (%)", *halos]
-    lines, below = [header, ["---"] * len(header)], dict.fromkeys(halos, 0)
-    counted = dict.fromkeys(halos, 0)
+    lines = [header, ["---"] * len(header)]
+    all_lost: dict[str, list[list[float]]] = {halo: [] for halo in halos}
     for cell in cells(argparse.Namespace(**{**vars(options), "seeds": 1, "halos": ["exact"]})):
         exact = [done.get(cell._replace(seed=seed), {}).get("test_metric") for seed in seeds]
         known = [100 * value for value in exact if value is not None]
@@ -194,12 +198,19 @@ def table(done: dict[Cell, dict[str, Any]], options: argparse.Namespace) -> list
         for halo in halos:
             lost = differences(done, cell, halo, seeds)
             row.append(describe(lost, "+"))
-            counted[halo] += bool(lost)
-            below[halo] += bool(lost) and statistics.mean(lost) < -WITHIN
+            all_lost[halo] += [lost] * bool(lost)
         lines.append(row)
     text = [f"| {' | '.join(line)} |" for line in lines]
-    text += ["", f"Means over rows that are more than {WITHIN} points below exact training:"]
-    return text + [f"- {halo}: {below[halo]} of {counted[halo]}" for halo in halos]
+    text += [
+        "",
+        f"Rows whose mean is more than {WITHIN} points below exact training, and all runs:",
+    ]
+    for halo, found in all_lost.items():
+        below = sum(statistics.mean(lost) < -WITHIN for lost in found)
+        text.append(
+            f"- {halo}: {below} of {len(found)}, {describe(list(chain(*found)), '+')} points"
+        )
+    return text
 
 
 def _names(text: str) -> list[str]:
@@ -227,6 +238,7 @@ def main() -> int:
     parser.add_argument("--record", action="store_true")
     options = parser.parse_args()
     options.data = None if options.data is None else Path(options.data)
+    options.commit = commit(Path(dg.__file__))
     # Ranks are threads: one thread of the kernels each.
     torch.set_num_threads(1)
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -242,11 +254,13 @@ def main() -> int:
     lines = table(done, options)
     print("\n".join(lines))
     if options.record:
+        made = {done[cell].get("commit", "unknown") for cell in cells(options) if cell in done}
         title = "# Accuracy with coded rows\nWritten by `accuracy.py`.\n"
         flags = (
             f"At most {options.epochs} epochs, evaluated every {options.eval_every}. Test metric "
             "of the best validation epoch,\nmean and standard error over seeds; codes as points "
             "more or less than exact training of the same seed.\n"
+            f"Commit {' and '.join(sorted(made))}.\n"
         )
         (HERE / "ACCURACY.md").write_text("\n".join([title, flags, *lines]) + "\n")
     return 0

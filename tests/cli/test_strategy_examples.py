@@ -46,6 +46,9 @@ def test_the_table_of_accuracy_goes_on_where_it_was(repository, tmp_path):
     runs = lines_of(tmp_path / "out/accuracy.jsonl")
     assert [one["halo"] for one in runs] == ["exact", "int8", "grappa"]
     exact, coded, alone = runs
+    assert all(one["commit"] for one in runs)
+    points = 100 * (coded["test_metric"] - exact["test_metric"])
+    assert f"- int8: {int(points < -0.2)} of 1, {points:+.2f} points" in first.stdout.splitlines()
     assert alone["halo_bytes_per_epoch"] == 0
     assert exact["codec_error"] == 0 < exact["halo_bytes_per_epoch"]
     assert 0 < coded["codec_error"] < 0.05
@@ -222,14 +225,18 @@ def test_the_table_of_the_lab_says_where_a_code_is_worth_it(repository, load_scr
         line = {**cell._asdict(), "time_to_goal_s": seconds[cell.rate][cell.halo == "int8"]}
         done[cell] = {**line, "test_metric": 0.80 if cell.halo == "exact" else 0.79}
     expected = [
-        ["1gbit", "cora", "metis", "10.0", "exact", "exact", "exact", "-", "-"],
-        ["100mbit", "cora", "metis", "40.0", "int8", "exact", "exact", "4.00", "-1.00"],
+        ["1gbit", "cora", "metis", "10.0", *["exact"] * 3, "-", "-", "-"],
+        ["100mbit", "cora", "metis", "40.0", "int8", "exact", "exact", "-", "4.00", "-1.00"],
     ]
     assert script.best_rows(done, options) == expected
+    # Without exact training there is nothing to compare with.
+    first = next(cell for cell in done if cell.rate == "1gbit" and cell.halo == "exact")
+    rest = {cell: line for cell, line in done.items() if cell != first}
+    assert script.best_rows(rest, options) == expected[1:]
     # A run that never got there is no candidate.
     last = next(cell for cell in done if cell.rate == "100mbit" and cell.halo == "int8")
     done[last]["time_to_goal_s"] = None
-    assert script.best_rows(done, options)[1][4:] == ["exact"] * 3 + ["-", "-"]
+    assert script.best_rows(done, options)[1][4:] == ["exact"] * 3 + ["-", "-", "-"]
 
 
 def test_a_short_run_with_other_metrics_says_nothing(repository, load_script, monkeypatch):
