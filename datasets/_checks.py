@@ -108,9 +108,12 @@ def features(value: Any, num_vertices: int) -> NDArray[np.float32] | scipy.spars
 
 
 def _sparse_features(matrix: Any) -> scipy.sparse.csr_matrix:
-    sparse = scipy.sparse.csr_matrix(matrix)
     try:
-        sparse.check_format(full_check=True)
+        # Before it is converted as well: to convert a CSC matrix, scipy writes where it points.
+        if matrix.format == "csc":
+            check_compressed(matrix)
+        sparse = scipy.sparse.csr_matrix(matrix)
+        check_compressed(sparse)
     except ValueError as error:
         raise InputError(
             f"the sparse features are not a valid CSR matrix ({error}); build them with scipy "
@@ -124,6 +127,24 @@ def _sparse_features(matrix: Any) -> scipy.sparse.csr_matrix:
         sparse.sum_duplicates()
     _check_finite(sparse.data, sparse.indptr)
     return sparse
+
+
+def check_compressed(matrix: Any) -> None:
+    """Check the arrays of a CSR or CSC matrix, so that scipy reads and writes within them.
+
+    scipy's own check looks at no array of a matrix whose row pointer ends at 0 or below, and
+    subtracts neighbours of the pointer, which overflows. What such a matrix points at, scipy sorts
+    and writes, whatever it belongs to.
+
+    Args:
+        matrix: (rows, columns), of `scipy.sparse`.
+
+    Raises:
+        ValueError: If one of the arrays is unsound.
+    """
+    if (matrix.indptr[1:] < matrix.indptr[:-1]).any():
+        raise ValueError("indptr must be a non-decreasing sequence")
+    matrix.check_format(full_check=True)
 
 
 def _check_finite(

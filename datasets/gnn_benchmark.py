@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse
 
+from distgnn.datasets._checks import check_compressed
 from distgnn.datasets.archive import arrays_in
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
@@ -108,7 +109,7 @@ def csr_of(arrays: Mapping[str, Any], kind: str) -> scipy.sparse.csr_matrix | No
     data, indices, indptr, shape = (_numbers(arrays[key], key) for key in keys)
     try:
         matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=tuple(shape.tolist()))
-        matrix.check_format(full_check=True)
+        check_compressed(matrix)
     except (ValueError, TypeError) as error:
         raise InputError(
             f"{', '.join(keys)} are no CSR matrix ({error}); fetch the file again"

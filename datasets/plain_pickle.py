@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse
 
+from distgnn.datasets._checks import check_compressed
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
@@ -360,5 +361,5 @@ def _matrix(word: str, state: dict[str, Any]) -> scipy.sparse.csr_matrix:
     if _checked(shape, tuple)[0] > _ROWS_PER_ENTRY * sum(map(len, native)) + _MOST_EMPTY_ROWS:
         raise ValueError(f"a matrix of shape {shape} has {len(native[0])} entries")
     matrix = build(native, shape=shape)
-    matrix.check_format(full_check=True)
+    check_compressed(matrix)
     return matrix.tocsr()

@@ -88,11 +88,12 @@ def ends_of_matrix(arrays: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any
     if first.dtype.kind not in "iu" or second.dtype.kind not in "iu":
         raise InputError(f"{' and '.join(_FORMATS[kind])} must hold integers; save it again")
     if kind != "coo":
-        degree = np.diff(second.astype(np.int64))
-        is_sound = second.size == shape[0] + 1 and second[0] == 0 and (degree >= 0).all()
-        if not is_sound or int(second[-1]) != first.size:
+        second = second.astype(np.int64)
+        # Compared, not subtracted: a difference may overflow.
+        is_sound = second.size == shape[0] + 1 and second[0] == 0
+        if not is_sound or (second[1:] < second[:-1]).any() or int(second[-1]) != first.size:
             raise InputError("indptr does not fit shape and indices; save the matrix again")
-        outer = np.repeat(np.arange(shape[0]), degree)
+        outer = np.repeat(np.arange(shape[0]), np.diff(second))
         first, second = (outer, first) if kind == "csr" else (first, outer)
     if arrays["data"].dtype.kind not in "iufb":
         raise InputError(f"data must hold numbers, got {arrays['data'].dtype}; save it again")

@@ -174,9 +174,11 @@ def test_bad_field_is_named_with_value_and_range(fields: dict[str, Any], message
         make(**fields)
 
 
-def test_csr_that_points_outside_the_matrix_is_rejected() -> None:
-    matrix = scipy.sparse.csr_matrix(np.eye(3))
-    matrix.indices[1] = 7
+@pytest.mark.parametrize("build", [scipy.sparse.csr_matrix, scipy.sparse.csc_matrix])
+@pytest.mark.parametrize(("part", "index"), [("indices", 1), ("indptr", 2)])
+def test_a_matrix_that_points_outside_itself_is_rejected(build: Any, part: str, index: int) -> None:
+    matrix = build(np.eye(3))
+    getattr(matrix, part)[index] = 1 << 30
     with pytest.raises(InputError, match="the sparse features are not a valid CSR matrix"):
         make(features=matrix)
 

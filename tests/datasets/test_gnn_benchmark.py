@@ -94,6 +94,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"adj_indptr": None}, r"g\.npz: adj_indptr is missing beside adj_data; fetch the whole"),
     ({"attr_shape": None}, "attr_shape is missing beside attr_data"),
     ({"adj_indices": np.array([0, 1, 2, 9])}, "adj_data, adj_indices, .* are no CSR matrix"),
+    ({"adj_indptr": np.array([0, 4, 1 << 30, 0])}, "no CSR matrix .*non-decreasing"),
     ({"adj_shape": np.array([3, 4])}, "must have a square adjacency matrix"),
     ({"labels": np.array([0, 1])}, r"labels must have shape \(3,\)"),
     ({"labels": np.array([object()], dtype=object)}, "labels: the pickle asks for"),

@@ -140,6 +140,15 @@ def test_types_and_a_split_without_validation_survive_a_file(tmp_path: Path) -> 
             {"edge_index": EDGES, **CSR, "features_indices": np.array([9, 0])},
             "not a valid CSR matrix|contradict each other",
         ),
+        # Of these, scipy checks nothing more: the last row ends where the first one begins, or
+        # before, or the difference of two neighbours overflows.
+        *(
+            (
+                {"edge_index": EDGES, **CSR, "features_indptr": np.array([0, *ends])},
+                "not a valid CSR matrix \\(indptr must be a non-decreasing sequence\\)",
+            )
+            for ends in ([2, 1 << 40, 0], [2, 0, -(1 << 31)], [3 << 61, -(3 << 61), 2])
+        ),
         ({"edge_index": EDGES.astype(object)}, "edge_index cannot be read .*Python objects"),
     ],
 )

@@ -37,6 +37,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"shape": np.array([3.0, 3.0])}, r"is square, this one has shape \[3.0, 3.0\]"),
     ({"indptr": np.array([0, 1, 3])}, "indptr does not fit shape and indices"),
     ({"indptr": np.array([0, 2, 1, 3])}, "indptr does not fit shape and indices"),
+    ({"indptr": np.array([0, 3 << 61, -(3 << 61), 3])}, "indptr does not fit shape and indices"),
     ({"indices": np.ones(3)}, "indices and indptr must hold integers"),
     ({"indices": np.array([0, 1, 7])}, "edge 2 points to vertex 7, but the graph has 3"),
     ({"data": np.ones(2)}, "the matrix has 3 places and 2 values"),
