@@ -230,7 +230,16 @@ class _Forward:
         scoring.take(edges, sources, target, state, accumulate=not is_first)
 
     def reduce(self) -> None:
+        """Send the leaves' states to their roots, as means.
+
+        A state with its denominator as part of its maximum is the same softmax. Sums of a head
+        that looks at all sources alike are many times those of one that looks at few: a code with
+        one unit a row would round the smaller ones to noise.
+        """
         blocks, exchange, _ = self._whole
+        with exchange.clock.timed("aggregate"):
+            attention.finish_attention(*self.partial)
+        self.partial.denominator.sign_()
         self._returning = _return(blocks.forward.reduce, exchange, *self.partial)
 
     def receive(self) -> None:

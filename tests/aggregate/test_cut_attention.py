@@ -9,7 +9,10 @@ import torch
 from graphs import CUTS, KINDS, cut, make_graph
 
 from distgnn.comm.threads import run_ranks
+from distgnn.datasets import Graph
 from distgnn.edges.blocks import plan_blocks
+from distgnn.exchange.base import Synchronous
+from distgnn.exchange.codec import CodecSpec, HaloCodecs
 from distgnn.exchange.delayed import Delayed
 from distgnn.exchange.rule import delayed
 from distgnn.graph.local_graph import LocalGraph
@@ -193,3 +196,32 @@ def test_an_isolated_graph_attends_to_its_own_edges_only():
         edges = reference.with_loops(part.indices, dst, part.num_clones)
         check_equal(got, expected_of(edges, [rows[part.global_id] for rows in inputs]))
         assert sent == 0
+
+
+def test_a_code_rounds_heads_that_look_at_few_no_worse_than_heads_that_look_at_all():
+    num_sources, width = 200, 16
+    dst = np.zeros(num_sources, np.int64)
+    graph = Graph(name="star", num_vertices=num_sources + 1, src=dst + np.arange(1, 201), dst=dst)
+    # The sources and all edges are of another part than the target.
+    root_part = (np.arange(num_sources + 1) > 0).astype(np.int32)
+    parts = list(build_parts(graph, Assignment(2, root_part[graph.src], root_part)))
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(num_sources + 1, 2 * width, generator=generator)
+    # The first head adds up 200 rows of one sign, the second takes that of vertex 1.
+    x[:, :width] = x[:, :width].abs()
+    score = torch.zeros(num_sources + 1, 2)
+    score[1, 1] = 30
+
+    def on_rank(group):
+        part = parts[group.rank]
+        own = torch.from_numpy(part.global_id[: part.num_roots].astype(np.int64))
+        exchange = Synchronous(group, HaloCodecs(CodecSpec(4, is_random=False)))
+        graph = LocalGraph(part, plan_blocks(part, group), exchange)
+        rows, zeros = x[own], torch.zeros(len(own), 2)
+        return graph.attend(rows, source_score=score[own], target_score=zeros, slope=SLOPE)
+
+    got = run_ranks(2, on_rank)[0][0]
+    loops = reference.looped_edges(graph)
+    row = reference.attend(loops, x, score, torch.zeros_like(score), SLOPE)[0]
+    unit = (row.max() - row.min()) / 15
+    assert (got - row).abs().max() < 0.6 * unit
