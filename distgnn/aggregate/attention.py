@@ -232,9 +232,9 @@ class _Forward:
     def reduce(self) -> None:
         """Send the leaves' states to their roots, as means.
 
-        A state with its denominator as part of its maximum is the same softmax. Sums of a head
-        that looks at all sources alike are many times those of one that looks at few: a code with
-        one unit a row would round the smaller ones to noise.
+        A state with its denominator as part of its maximum is the same softmax. A head that looks
+        at all sources alike has sums many times those of a head that looks at few. In a code with
+        one unit a row, the smaller ones would be noise.
         """
         blocks, exchange, _ = self._whole
         with exchange.clock.timed("aggregate"):

@@ -66,8 +66,10 @@ _DEEP: dict[str, Any] = PLAIN | {
 }
 OWN: dict[str, dict[str, Any]] = {
     "amazon-computers": {**PLAIN, "norm": "batch", "epochs": 50},
+    "amazon-computers-gat": {**PLAIN, "norm": "batch", "epochs": 40},
     "coauthor-physics": {**PLAIN, "epochs": 40},
     "coauthor-physics-gat": {**PLAIN, "heads": 1, "epochs": 40},
+    "facebook-pages-gat": {**PLAIN, "heads": 1, "epochs": 60},
     "minesweeper": _DEEP,
     "minesweeper-gat": {**_DEEP, "heads": 1},
 }
