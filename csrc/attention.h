@@ -63,9 +63,9 @@ void attend(const CsrView& graph, const WalkOrderView& walk, const AttentionScor
             const AttentionEdges<T>& edges, const X* x, std::int64_t width, bool accumulate,
             const AttentionState<T>& state);
 
-// Merges received states: row k, laid out [num_heads * width sums | maxima | denominators], into
-// row rows[k] of the state, k ascending. rows may repeat: every row of the state has one owner,
-// which walks the whole list.
+// Merges received states: row k, laid out [num_heads * width means | logarithms of the sums of
+// exp(e)], into row rows[k] of the state, k ascending. A logarithm of 0 stands for nothing seen.
+// rows may repeat: every row of the state has one owner, which walks the whole list.
 template <typename T>
 void merge_attention(const T* received, const std::int32_t* rows, std::int64_t num_received,
                      std::int64_t num_heads, std::int64_t width, const AttentionState<T>& state);

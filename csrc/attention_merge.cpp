@@ -1,5 +1,6 @@
 // Algorithm: states that others built of the same row are added in the order received.
-// Formula: m = max(m1, m2); sum = e^(m1 - m) sum1 + e^(m2 - m) sum2, and so for the denominators.
+// Formula: m = max(m1, l2); sum = e^(m1 - m) sum1 + e^(l2 - m) mean2, and so for the denominators,
+// that of a mean being 1; l is the logarithm of the sum of exp(e).
 // Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
 #include <omp.h>
 
@@ -31,20 +32,20 @@ DISTGNN_PER_ISA void merge_owned_rows(const MergeArgs<T>& a, int32_t owner, int3
   const int64_t columns = a.num_heads * a.width;
   for (int64_t k = 0; k < a.num_received; ++k) {
     if ((a.rows[k] >> kOwnedRowsBits) % num_owners != owner) continue;
-    const T* sums = a.received + k * (columns + 2 * a.num_heads);
+    const T* means = a.received + k * (columns + a.num_heads);
     for (int64_t h = 0; h < a.num_heads; ++h) {
-      const T maximum = sums[columns + h], denominator = sums[columns + a.num_heads + h];
-      if (denominator == 0) continue;
+      const T log_sum = means[columns + h];
+      if (log_sum == 0) continue;
       const int64_t at = a.rows[k] * a.num_heads + h;
       const bool has_state = a.state.denominator[at] != 0;
       const T before = a.state.maximum[at];
-      const T common = has_state && before > maximum ? before : maximum;
+      const T common = has_state && before > log_sum ? before : log_sum;
       const T own_scale = has_state ? exponential(before - common) : T(0);
-      const T scale = exponential(maximum - common);
+      const T scale = exponential(log_sum - common);
       const T own = has_state ? a.state.denominator[at] * own_scale : T(0);
       a.state.maximum[at] = common;
-      a.state.denominator[at] = own + denominator * scale;
-      const T* from = sums + h * a.width;
+      a.state.denominator[at] = own + scale;
+      const T* from = means + h * a.width;
       T* out = a.state.out + at * a.width;
       if (has_state) {
 #pragma omp simd

@@ -94,7 +94,7 @@ void bind_merge(nb::module_& m) {
         check_has_rows("the rows merged go to no rows", rows.shape(0), out.shape(0));
         check_equal("rows has the wrong length", rows.shape(0), received.shape(0));
         check_equal("received has the wrong width", received.shape(1),
-                    out.shape(1) + 2 * maximum.shape(1));
+                    out.shape(1) + maximum.shape(1));
         const AttentionState<T> state = state_of(out, maximum, denominator);
         const nb::gil_scoped_release unlocked;
         merge_attention(received.data(), rows.data(), static_cast<int64_t>(rows.shape(0)),

@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from distgnn import kernels
 from distgnn.aggregate.overlap import overlap, reduce_to_roots, send_to_leaves
 from distgnn.aggregate.scores import Edges, Ends, LeafSums, Sources, State, Targets
+from distgnn.aggregate.traffic import MEAN_BITS
 from distgnn.edges.blocks import transposed
 from distgnn.kernels import attention
 from distgnn.kernels.dense import multiply_transposed
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from distgnn.aggregate.scores import Scoring
     from distgnn.edges.blocks import Blocks, Half
     from distgnn.exchange.base import Arrival, Exchange
+    from distgnn.exchange.codec import Bits
     from distgnn.kernels.dense import Finish
     from distgnn.ops.buffers import Buffers
 
@@ -161,7 +163,7 @@ class _Pass(NamedTuple):
         self.exchange.start_pass(is_backward=False)
         steps = _Forward(self, roots, target_score)
         overlap(self.blocks.forward, self.exchange, steps)
-        return steps.total, steps.leaves, LeafSums.of(steps.leaf_score, steps.partial)
+        return steps.total, steps.leaves, steps.leaf_sums
 
     def backward(
         self, sources: tuple[Sources, Sources], targets: Targets, leaf_sums: LeafSums
@@ -186,15 +188,13 @@ class _Forward:
 
     Attributes:
         total: State of the roots.
-        partial: State of the leaves that are targets.
-        leaf_score: Scores of these leaves.
+        leaf_sums: Scores of the leaves that are targets, and the logarithms of their sums.
         leaves: Rows and scores of the leaves that are sources.
     """
 
     waits_for_rows = True
     total: State
-    partial: State
-    leaf_score: Tensor
+    leaf_sums: LeafSums
     leaves: Sources
 
     def __init__(self, whole: _Pass, roots: Sources, target_score: Tensor) -> None:
@@ -213,9 +213,9 @@ class _Forward:
         exact, score = scoring.exact_columns(self._target_score), self._target_score
         arriving_scores = send_to_leaves(direction.reduce, exchange, score, exact_columns=exact)
         self._arriving = _send(direction.send, exchange, *roots)
-        self.leaf_score = arriving_scores.wait()
+        self._leaf_score = arriving_scores.wait()
         heads, buffers = scoring.heads, exchange.buffers
-        self.partial = State.empty(direction.leaf_from_root.num_rows, roots, heads, buffers)
+        self._partial = State.empty(direction.leaf_from_root.num_rows, roots, heads, buffers)
         self.total = State.empty(direction.root_from_root.num_rows, roots, heads, buffers)
 
     def walk(self, name: BlockName) -> None:
@@ -226,21 +226,27 @@ class _Forward:
         sources = self._roots if is_first else self.leaves
         state, target = self.total, self._target_score
         if name.startswith("leaf"):
-            state, target = self.partial, self.leaf_score
+            state, target = self._partial, self._leaf_score
         scoring.take(edges, sources, target, state, accumulate=not is_first)
 
     def reduce(self) -> None:
-        """Send the leaves' states to their roots, as means.
+        """Send the leaves' states to their roots, as means and logarithms of sums.
 
-        A state with its denominator as part of its maximum is the same softmax. A head that looks
-        at all sources alike has sums many times those of a head that looks at few. In a code with
-        one unit a row, the smaller ones would be noise.
+        A head that looks at all sources alike has sums many times those of a head that looks at
+        few. In a code with one unit a row, the smaller ones would be noise.
+
+        Means are rounded to 8 bits at least. In backward, the gradients of the scores of all edges
+        into a vertex cancel out, as its result is the mean of what they brought. What a code adds
+        to the result is of no edge. It stays in the sum, and as the gradient follows the result,
+        it does not average out. Of 4 bits it is enough to turn training around.
         """
         blocks, exchange, _ = self._whole
         with exchange.clock.timed("aggregate"):
-            attention.finish_attention(*self.partial)
-        self.partial.denominator.sign_()
-        self._returning = _return(blocks.forward.reduce, exchange, *self.partial)
+            means, log_sum = attention.sendable(*self._partial)
+        self.leaf_sums = LeafSums(self._leaf_score, log_sum)
+        self._returning = _return(
+            blocks.forward.reduce, exchange, means, log_sum, least_bits=MEAN_BITS
+        )
 
     def receive(self) -> None:
         self.leaves = Sources(*_received(self._arriving, self._whole.exchange))
@@ -356,16 +362,18 @@ def _send(half: Half, exchange: Exchange, *tables: Tensor) -> list[_Tables]:
     return sent
 
 
-def _return(half: Half, exchange: Exchange, *tables: Tensor) -> Arrival:
+def _return(half: Half, exchange: Exchange, *tables: Tensor, least_bits: Bits = 1) -> Arrival:
     """Send the leaves' rows of several tables to their roots in one message.
 
-    The first may be coded, as in `_send`.
+    The first may be coded, as in `_send`, with so many bits at least.
     """
     with exchange.clock.timed("pack"):
         packed = torch.cat(tables, dim=1)
     exact = packed.shape[1] - tables[0].shape[1]
     channel = exchange.new_channel()
-    return exchange.begin(half.route.reversed(), packed, channel, exact_columns=exact)
+    return exchange.begin(
+        half.route.reversed(), packed, channel, exact_columns=exact, least_bits=least_bits
+    )
 
 
 def _received(messages: list[_Tables], exchange: Exchange) -> list[Tensor]:

@@ -105,11 +105,6 @@ class LeafSums(NamedTuple):
     score: Tensor
     log_sum: Tensor
 
-    @classmethod
-    def of(cls, score: Tensor, partial: State) -> LeafSums:
-        """Return those of the state that a leaf has after all edges of its part."""
-        return cls(score, partial.maximum + partial.denominator.log())
-
 
 class Targets(NamedTuple):
     """Start of the gradients: the scores of targets, and what their softmax made of them.

@@ -6,13 +6,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from distgnn.exchange.codec import CodecSpec
+    from distgnn.exchange.codec import Bits, CodecSpec
     from distgnn.exchange.route import Route
 
 ITEM_BYTES = 4
 """Bytes of a float32."""
 ID_BYTES = 8
 """Bytes of a vertex id."""
+MEAN_BITS: Bits = 8
+"""Least bits of a value of the means that attention sends to roots; see `aggregate.attention`."""
 
 Role = Literal["read", "write"]
 
@@ -26,6 +28,7 @@ class Leg(NamedTuple):
         columns: Columns of a row, the exact ones among them.
         item_bytes: Bytes of a value.
         exact_columns: Number of trailing columns that no code may round.
+        least_bits: Bits of a value that a code has at least.
     """
 
     role: Role
@@ -33,6 +36,7 @@ class Leg(NamedTuple):
     columns: int
     item_bytes: int = ITEM_BYTES
     exact_columns: int = 0
+    least_bits: Bits = 1
 
     def is_exact(self, codec: CodecSpec) -> bool:
         """Whether rows travel as they are.
@@ -40,6 +44,7 @@ class Leg(NamedTuple):
         Args:
             codec: Code that rows are written in.
         """
+        codec = codec.at_least(self.least_bits)
         return codec.is_exact(self.columns, self.item_bytes, self.exact_columns)
 
     def row_bytes(self, codec: CodecSpec) -> int:
@@ -48,6 +53,7 @@ class Leg(NamedTuple):
         Args:
             codec: Code that rows are written in.
         """
+        codec = codec.at_least(self.least_bits)
         return codec.row_bytes(self.columns, self.item_bytes, self.exact_columns)
 
     def reversed(self) -> Leg:
@@ -167,11 +173,11 @@ def attention_traffic(
     source_scores, target_scores = (0, columns) if is_additive else (heads, heads)
     exact_scores = 0 if is_additive else target_scores
     scores = Leg("write", False, target_scores, exact_columns=exact_scores)
-    sums = Leg("write", True, columns + 2 * heads, exact_columns=2 * heads)
+    means = Leg("write", True, columns + heads, exact_columns=heads, least_bits=MEAN_BITS)
     sent = _together("read", (columns, row_bytes), source_scores)
     returned = Leg("read", True, columns + source_scores, exact_columns=source_scores)
     gradients = _together("write", (columns, gradient_bytes), 2 * heads)
-    forward, backward = (scores, *sent, sums), (scores.reversed(), returned, *gradients)
+    forward, backward = (scores, *sent, means), (scores.reversed(), returned, *gradients)
     return LayerTraffic(columns, forward, backward)
 
 

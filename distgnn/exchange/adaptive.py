@@ -224,13 +224,13 @@ class Adaptive(Synchronous):
 
     def _coder(
         self,
+        spec: CodecSpec,
         route: Route,
         rows: Tensor,
         channel: int,
         picked: Tensor | None,
         exact_columns: int,
     ) -> Coder | None:
-        spec = self.codecs.of(is_backward=self.is_backward)
         plain = coder_of(spec.plain, rows, exact_columns, self.buffers)
         how = spec.adaptation
         if plain is None or how is None:
@@ -238,7 +238,7 @@ class Adaptive(Synchronous):
         is_new = channel not in self._bits and channel not in self._row_bits
         if is_new or self.seeds.epoch % how.every == 0:
             with self.clock.timed("pack"):
-                self._measure(route, rows, channel, picked, exact_columns)
+                self._measure(spec, route, rows, channel, picked, exact_columns)
         if channel in self._row_bits:
             if channel not in self._row_coders:
                 bits = _RowBits(*(one.to(rows.device) for one in self._row_bits[channel]))
@@ -251,13 +251,13 @@ class Adaptive(Synchronous):
 
     def _measure(
         self,
+        spec: CodecSpec,
         route: Route,
         rows: Tensor,
         channel: int,
         picked: Tensor | None,
         exact_columns: int,
     ) -> None:
-        spec = self.codecs.of(is_backward=self.is_backward)
         assert spec.adaptation is not None, "bits adapt"
         columns = rows.shape[1] - exact_columns
         sent = rows[: route.num_out] if picked is None else rows[picked.long()]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.comm.group import Group, Work
-    from distgnn.exchange.codec import HaloCodecs
+    from distgnn.exchange.codec import Bits, CodecSpec, HaloCodecs
     from distgnn.exchange.coder import Coder, SquaredError
     from distgnn.exchange.route import Route
 
@@ -103,6 +103,7 @@ class Exchange(ABC):
         picked: Tensor | None = None,
         *,
         exact_columns: int = 0,
+        least_bits: Bits = 1,
     ) -> Arrival:
         """Start one half of an exchange.
 
@@ -114,6 +115,7 @@ class Exchange(ABC):
             picked: (num_out,) int32. Row of the table that stands in each row of the packed
                 buffer; the same in every epoch. None if the rows are packed.
             exact_columns: Number of trailing columns that travel as they are, whatever the code.
+            least_bits: Bits of a value that a code has at least.
 
         Returns:
             The rows that arrive; `wait` for them.
@@ -264,9 +266,11 @@ class Synchronous(Exchange):
         picked: Tensor | None = None,
         *,
         exact_columns: int = 0,
+        least_bits: Bits = 1,
     ) -> Arrival:
         """Start one half of an exchange; see `Exchange.begin`."""
-        coder = self._coder(route, rows, channel, picked, exact_columns)
+        spec = self._spec().at_least(least_bits)
+        coder = self._coder(spec, route, rows, channel, picked, exact_columns)
         if coder is not None:
             packed, incoming = self._code(coder, route, rows, channel, picked)
         else:
@@ -286,8 +290,13 @@ class Synchronous(Exchange):
         self.bytes_sent += packed.numel() * packed.element_size()
         return _Transfer(works, packed, incoming, coder, self.clock)
 
+    def _spec(self) -> CodecSpec:
+        """Return the code of the pass that is under way."""
+        return self.codecs.at(self.seeds.epoch).of(is_backward=self.is_backward)
+
     def _coder(
         self,
+        spec: CodecSpec,
         route: Route,
         rows: Tensor,
         channel: int,
@@ -296,7 +305,6 @@ class Synchronous(Exchange):
     ) -> Coder | None:
         """Return what packs and unpacks a message; None where rows travel as they are."""
         del route, channel, picked
-        spec = self.codecs.at(self.seeds.epoch).of(is_backward=self.is_backward)
         return coder_of(spec, rows, exact_columns, self.buffers)
 
     def _code(
@@ -330,9 +338,12 @@ class SynchronousBlocking(Synchronous):
         picked: Tensor | None = None,
         *,
         exact_columns: int = 0,
+        least_bits: Bits = 1,
     ) -> Arrival:
         """Do one half of an exchange; see `Exchange.begin`."""
-        arriving = super().begin(route, rows, channel, picked, exact_columns=exact_columns)
+        arriving = super().begin(
+            route, rows, channel, picked, exact_columns=exact_columns, least_bits=least_bits
+        )
         arriving.wait()
         return arriving
 

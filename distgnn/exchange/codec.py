@@ -98,6 +98,13 @@ class CodecSpec:
         """The same code with the same bits in every row."""
         return replace(self, adaptation=None)
 
+    def at_least(self, bits: Bits) -> CodecSpec:
+        """Return this code, or one of so many bits in every row where it may have fewer."""
+        least = self.bits if self.adaptation is None else self.adaptation.choices[0]
+        if least >= bits:
+            return self
+        return replace(self.plain, bits=max(self.bits, bits))
+
     def is_exact(self, columns: int, item_bytes: int, exact_columns: int = 0) -> bool:
         """Whether rows travel as they are.
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.comm.group import Group, Work
+    from distgnn.exchange.codec import Bits
     from distgnn.exchange.coder import Coder
     from distgnn.exchange.route import Route
     from distgnn.exchange.rule import HaloRule, Rule
@@ -102,6 +103,7 @@ class Delayed(Exchange):
         picked: Tensor | None = None,
         *,
         exact_columns: int = 0,
+        least_bits: Bits = 1,
     ) -> Arrival:
         """Send the rows whose turn it is; see `Exchange.begin`."""
         state = self._channels.get(channel)
@@ -111,7 +113,8 @@ class Delayed(Exchange):
             turns = Turns(route, picked, rule.deal, *place, device=rows.device)
             loaded = self._loaded.pop(channel, None)
             loaded = None if loaded is None else loaded.to(rows.device)
-            coder = coder_of(rule.codec, rows, exact_columns, self.buffers)
+            codec = rule.codec.at_least(least_bits)
+            coder = coder_of(codec, rows, exact_columns, self.buffers)
             state = Channel(turns, rule, rows, coder, loaded)
             self._channels[channel] = state
             state.is_backward = self.is_backward

@@ -329,7 +329,9 @@ def merge_attention(
 ) -> None:
     """Merge states of others, in the order received; see `kernels.attention.merge_attention`."""
     num_heads, columns = maximum.shape[1], out.shape[1]
-    expect("received", received, len(rows), columns + 2 * num_heads)
+    expect("received", received, len(rows), columns + num_heads)
     order, segments = arrivals_of(rows)
-    other = _State(*received.split([columns, num_heads, num_heads], dim=1))
+    means, log_sum = received.split([columns, num_heads], dim=1)
+    # The denominator of a mean is 1, and 0 where nothing was seen.
+    other = _State(means, log_sum.contiguous(), (log_sum != 0).to(log_sum.dtype))
     _State(out, maximum, denominator).merge(other, segments, order, accumulate=True)

@@ -123,8 +123,8 @@ def merge_attention(
     """Merge states that others have made into the states of rows, in the order received.
 
     Args:
-        received: (num_received, num_heads * (width + 2)) float32 or float64. A state a row: all
-            sums, then the maxima, then the denominators. Where a denominator is 0, nothing changes.
+        received: (num_received, num_heads * (width + 1)) float32 or float64. A state a row, as
+            `sendable` leaves it: all means, then the logarithms. Where one is 0, nothing changes.
         rows: (num_received,) int32. May repeat.
         out: (num_rows, num_heads * width). As `attend` left it; merged into.
         maximum: (num_rows, num_heads). Likewise.
@@ -174,6 +174,26 @@ def finish_attention(
         seed=finish.seed,
         probability=finish.probability,
     )
+
+
+def sendable(out: Tensor, maximum: Tensor, denominator: Tensor) -> tuple[Tensor, Tensor]:
+    """Make states what `merge_attention` takes: means, and logarithms of the sums of exp(e).
+
+    A logarithm that is 0 becomes the least positive number, as 0 stands for nothing seen. Rows of
+    zeros, which are there in place of states that never arrived, stand for nothing as well.
+
+    Args:
+        out: (num_rows, num_heads * width) float32 or float64. Sums; become means.
+        maximum: (num_rows, num_heads). Becomes the logarithms.
+        denominator: (num_rows, num_heads).
+
+    Returns:
+        The first two.
+    """
+    finish_attention(out, maximum, denominator)
+    is_seen = denominator > 0
+    maximum.masked_fill_(is_seen & (maximum == 0), torch.finfo(maximum.dtype).tiny)
+    return out, maximum
 
 
 def attention_delta(

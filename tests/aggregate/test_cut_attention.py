@@ -113,7 +113,7 @@ def test_bytes_counted_are_the_rows_that_travel():
 
     reading = sum(int(part.is_reading.sum()) for part in parts)
     writing = sum(int(part.is_writing.sum()) for part in parts)
-    columns = reading * 2 * (WIDTH + 1) + writing * (1 + 2 * (WIDTH + 2) + 1)
+    columns = reading * 2 * (WIDTH + 1) + writing * (1 + (WIDTH + 1) + (WIDTH + 2) + 1)
     assert sum(run_ranks(3, on_rank)) == columns * HEADS * 8
 
 
@@ -196,6 +196,30 @@ def test_an_isolated_graph_attends_to_its_own_edges_only():
         edges = reference.with_loops(part.indices, dst, part.num_clones)
         check_equal(got, expected_of(edges, [rows[part.global_id] for rows in inputs]))
         assert sent == 0
+
+
+def test_gradients_of_scores_cancel_out_whatever_the_code():
+    graph = make_graph("random")
+    parts, width = cut(graph, 3), 8
+    generator = torch.Generator().manual_seed(1)
+    x, grad = torch.randn(2, graph.num_vertices, HEADS * width, generator=generator)
+    scores = torch.randn(2, graph.num_vertices, HEADS, generator=generator)
+
+    def on_rank(group):
+        part = parts[group.rank]
+        own = torch.from_numpy(part.global_id[: part.num_roots].astype(np.int64))
+        exchange = Synchronous(group, HaloCodecs(CodecSpec(2, is_random=False)))
+        local = LocalGraph(part, plan_blocks(part, group), exchange)
+        source_score, target_score = scores[0, own], scores[1, own].requires_grad_()
+        # A slope of 1 below 0: what a vertex as a target adds to all its scores changes nothing.
+        given = {"source_score": source_score, "target_score": target_score, "slope": 1.0}
+        local.attend(x[own].requires_grad_(), **given).backward(grad[own])
+        return [target_score.grad.double()]
+
+    (got,) = collect(parts, run_ranks(3, on_rank))
+    step = (x.max() - x.min()) / 255
+    weight = grad.view(len(grad), HEADS, width).abs().sum(2)
+    assert (got.abs() <= step * weight + 1e-4).all()
 
 
 def test_a_code_rounds_heads_that_look_at_few_no_worse_than_heads_that_look_at_all():

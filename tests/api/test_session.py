@@ -242,10 +242,10 @@ def test_a_second_graph_with_delays_is_refused(rule, parts):
 class CodedLater(Synchronous):
     """Exact rows in the first epoch, 4 bits a value afterwards."""
 
-    def begin(self, route, rows, channel, picked=None, *, exact_columns=0):
+    def begin(self, route, rows, channel, picked=None, **kept):
         codec = CodecSpec(4, least_columns=1) if self.seeds.epoch else EXACT
         self.codecs = HaloCodecs(codec, codec)
-        return super().begin(route, rows, channel, picked, exact_columns=exact_columns)
+        return super().begin(route, rows, channel, picked, **kept)
 
 
 def test_an_exchange_of_the_users_is_that_of_training(parts):

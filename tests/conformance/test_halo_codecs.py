@@ -135,9 +135,11 @@ def test_messages_have_the_columns_that_the_forecast_says(model, recompute):
         exchange = trainer.graph.exchange
         begin, begun = exchange.begin, Counter()
 
-        def note(route, rows, channel, picked=None, *, exact_columns=0):
-            begun[rows.shape[1], rows.element_size(), exact_columns, exchange.is_backward] += 1
-            return begin(route, rows, channel, picked, exact_columns=exact_columns)
+        def note(route, rows, channel, picked=None, *, exact_columns=0, least_bits=1):
+            columns = rows.shape[1], rows.element_size(), exact_columns, least_bits
+            begun[(*columns, exchange.is_backward)] += 1
+            kept = {"exact_columns": exact_columns, "least_bits": least_bits}
+            return begin(route, rows, channel, picked, **kept)
 
         exchange.begin = note
         trainer.train_epoch()

@@ -8,7 +8,7 @@ import torch
 from distgnn import kernels
 from distgnn.comm.threads import run_ranks
 from distgnn.exchange.base import Synchronous, SynchronousBlocking
-from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
+from distgnn.exchange.codec import EXACT, Adaptation, CodecSpec, HaloCodecs
 from distgnn.exchange.route import tell_route
 from distgnn.kernels.seeds import MaskSeeds
 
@@ -43,6 +43,15 @@ def test_narrow_rows_ids_and_rows_of_no_more_bits_than_the_code_travel_as_they_a
     assert CodecSpec(4).row_bytes(64, 8) == 512, "ids are exact"
     assert CodecSpec(16).row_bytes(64, 2) == 128
     assert CodecSpec(32).row_bytes(64, 2) == 128
+
+
+def test_a_code_of_too_few_bits_has_as_many_as_asked_for_in_every_row():
+    assert CodecSpec(4, is_random=False).at_least(8) == CodecSpec(8, is_random=False)
+    for spec in (CodecSpec(8), CodecSpec(16), CodecSpec(), CodecSpec(4, adaptation=Adaptation())):
+        assert spec.at_least(1) == spec
+    assert CodecSpec(16).at_least(8) == CodecSpec(16)
+    assert CodecSpec(4, adaptation=Adaptation((2, 8))).at_least(8) == CodecSpec(8)
+    assert CodecSpec(4, adaptation=Adaptation((4, 8))).at_least(4).adaptation is not None
 
 
 NUM_RANKS, NUM_ROWS, WIDTH = 3, 7, 24

@@ -116,7 +116,7 @@ def compile_attention(dtype, num_heads, width, stored):
     own = {}, score, mask | {"seed": 2**64 - 1}, score | mask | {"seed": place}
     for options in own:
         gpu.attend(*attend, **state, slope=0.2, accumulate=bool(options), **options)
-    gpu.merge_attention(zeros(EDGES, columns + 2 * num_heads, dtype=dtype), INDICES, **state)
+    gpu.merge_attention(zeros(EDGES, columns + num_heads, dtype=dtype), INDICES, **state)
     for bias in (None, zeros(columns, dtype=dtype)):
         result = zeros(ROWS, columns, dtype=stored)
         gpu.attention_delta(result, result, of_rows, bias=bias, scale=0.5)

@@ -49,7 +49,7 @@ void run_heads(std::int64_t num_heads, std::int64_t width, const Print& print, c
   const distgnn::AttentionScores<T> scores{source.data(), target.data(), num_heads, T(0.2)};
   distgnn::attend(graph, walk, scores, {}, x.data(), width, true, state);
   print("attend", width, out);
-  const std::vector<T> received = random(columns + 2 * num_heads);
+  const std::vector<T> received = random(columns + num_heads);
   distgnn::merge_attention(received.data(), indices.data(), kHeadRows, num_heads, width, state);
   print("merge", width, out);
   for (auto& value : denominator) value = std::abs(value);

@@ -154,6 +154,12 @@ def test_a_weight_too_small_to_be_normal_is_zero():
     assert state.denominator.item() == 1
 
 
+def sent(state):
+    """A copy of a state as its message, (num_rows, num_heads * (width + 1))."""
+    copies = (part.copy() for part in state)
+    return torch.cat(attention.sendable(*tensors(*copies)), dim=1).numpy()
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_merging_parts_gives_the_state_of_the_whole(dtype, num_threads):
     num_rows, num_sources, num_heads, width = 300, 40, 3, 5
@@ -168,17 +174,20 @@ def test_merging_parts_gives_the_state_of_the_whole(dtype, num_threads):
             attend(reference.csr_of(graph.indices[chosen], rows[chosen], num_rows), *values)
         )
     merged = states[0]
-    received = np.concatenate([np.concatenate(state, axis=1) for state in states[1:]])
+    received = np.concatenate([sent(state) for state in states[1:]])
     attention.merge_attention(
         *tensors(received, np.tile(np.arange(num_rows, dtype=np.int32), 2)),
         **dict(zip(merged._fields, tensors(*merged), strict=True)),
     )
-    assert_close(merged, attend(graph, *values), 1e-14 if dtype == np.float64 else 2e-6)
+    whole = attend(graph, *values)
+    for state in (merged, whole):
+        attention.finish_attention(*tensors(*state))
+    assert_close(merged[:2], whole[:2], 1e-14 if dtype == np.float64 else 2e-6)
 
 
 def test_merging_nothing_changes_nothing_and_the_first_state_is_taken_as_it_is():
     rng = np.random.default_rng(6)
-    received = rng.standard_normal((2, 2 * (3 + 2))).astype(np.float32)
+    received = rng.standard_normal((2, 2 * (3 + 1))).astype(np.float32)
     received[0, -2:], received[1, -2:] = 0, [2, 3]
     received[0, :6] = np.nan
     state = reference.no_attention(1, 2, 3, np.float32)
@@ -187,7 +196,18 @@ def test_merging_nothing_changes_nothing_and_the_first_state_is_taken_as_it_is()
     attention.merge_attention(*tensors(received[:1].copy(), rows), **named)
     assert not any(part.any() for part in state)
     attention.merge_attention(*tensors(received[1:].copy(), rows), **named)
-    np.testing.assert_array_equal(np.concatenate(state, axis=1), received[1:])
+    np.testing.assert_array_equal(np.concatenate(state[:2], axis=1), received[1:])
+    assert (state.denominator == 1).all()
+
+
+def test_a_state_that_is_sent_has_a_logarithm_of_zero_only_where_it_saw_nothing():
+    out, maximum = np.array([[6.0], [8.0], [5.0]]), np.array([[1.0], [0.0], [0.0]])
+    denominator = np.array([[2.0], [1.0], [0.0]])
+    means, log_sum = attention.sendable(*tensors(out, maximum, denominator))
+    assert means[:, 0].tolist() == [3, 8, 0]
+    assert log_sum[0].item() == pytest.approx(1 + np.log(2))
+    assert 0 < log_sum[1].item() < 1e-300
+    assert log_sum[2].item() == 0
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 3e-7), (np.float64, 6e-16)])

@@ -51,9 +51,9 @@ def test_attention_over_arrays_that_do_not_fit_is_refused(changes, message):
 @pytest.mark.parametrize(
     ("received", "rows", "num_rows", "message"),
     [
-        ((3, 10), 2, 2, "rows has the wrong length, got 2, expected 3"),
-        ((2, 9), 2, 2, "received has the wrong width, got 9, expected 10"),
-        ((2, 10), 2, 0, "the rows merged go to no rows"),
+        ((3, 8), 2, 2, "rows has the wrong length, got 2, expected 3"),
+        ((2, 9), 2, 2, "received has the wrong width, got 9, expected 8"),
+        ((2, 8), 2, 0, "the rows merged go to no rows"),
     ],
 )
 def test_merging_states_that_do_not_fit_is_refused(received, rows, num_rows, message):
