@@ -133,8 +133,8 @@ def check_compressed(matrix: Any) -> None:
     """Check the arrays of a CSR or CSC matrix, so that scipy reads and writes within them.
 
     scipy's own check looks at no array of a matrix whose row pointer ends at 0 or below, and
-    subtracts neighbours of the pointer, which overflows. What such a matrix points at, scipy sorts
-    and writes, whatever it belongs to.
+    subtracts neighbours of the pointer, which overflows. Of such a matrix, scipy would sort memory
+    that is not the matrix's own.
 
     Args:
         matrix: (rows, columns), of `scipy.sparse`.
