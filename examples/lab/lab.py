@@ -96,7 +96,8 @@ class Lab:
 
     Args:
         num_hosts: How many.
-        rate: Rate of their links, such as 1gbit.
+        rate: Rate of their links, such as 1gbit. 20mbit/50ms are links on which each packet is
+            under way for 50 ms, too.
         is_bound: Whether gloo's ranks keep to a core, several to each where there are fewer, and
             to real-time priority. The threads of a rank then take turns when they wait, and not
             while one holds what the other spins for.
@@ -114,7 +115,8 @@ class Lab:
         self._is_bound = is_bound
         self._is_steady = is_steady
         self.rank_environ: dict[str, str] = {}
-        self._rate = rate
+        self._rate, _, delay = rate.partition("/")
+        self._delay = ["--delay-ms", delay.removesuffix("ms")] if delay else []
         number = os.getpid() % 50_000
         self.name = f"d{number}"
         self._net = f"10.{80 + number // 250 % 100}.{number % 250}"
@@ -131,7 +133,8 @@ class Lab:
     def __enter__(self) -> Lab:
         # So that the block ends in order: the hosts would outlive this process.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
-        print(self.do("up", "-n", str(self.num_hosts), "--rate", self._rate), end="", flush=True)
+        links = ["--rate", self._rate, *self._delay]
+        print(self.do("up", "-n", str(self.num_hosts), *links), end="", flush=True)
         if self._is_steady:
             for host in range(self.num_hosts):
                 self._steady(f"{self.name}v{host}", [])

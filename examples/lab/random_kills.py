@@ -1,12 +1,13 @@
 """Kill ranks of a run at random, resume it, and compare its end with that of a straight run.
 
     python examples/lab/random_kills.py [--kills 5] [--ranks 2] [--minutes M]
-        [--seed 0] [--record] [FOLDER]
+        [--presets A,B|all] [--seed 0] [--record] [FOLDER]
 
 Trains a small model on ranks that are processes. Ends a random one or all of them at a random
 moment with SIGKILL or SIGTERM, and starts again with --resume, until that was done so often. A
 start must continue from a whole checkpoint or from the first epoch, and may not print a traceback.
 A run that reaches its end must have the losses and the weights of the straight one, bit by bit.
+With --presets that is done under each of them, with as many kills; else under cd-2.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from collections import Counter
 from pathlib import Path
 
 import jobs
-from results import record
+from results import record, table
+
+from distgnn.training.config.presets import PRESETS
 
 EPOCHS, EVERY = 120, 5
 LENGTH = ["--epochs", str(EPOCHS), "--checkpoint-every", str(EVERY), "--hidden", "8"]
@@ -36,8 +39,9 @@ LAUNCHER_S = 3.0
 class Campaign:
     """Kills, starts and ends so far."""
 
-    def __init__(self, folder: Path, num_ranks: int, seed: int) -> None:
+    def __init__(self, folder: Path, num_ranks: int, seed: int, strategy: list[str]) -> None:
         self.num_ranks = num_ranks
+        self.strategy = strategy
         self.dice = random.Random(seed)
         self.parts, self.straight, self.run = (folder / n for n in ("parts", "straight", "run"))
         self.out = folder / "out"
@@ -50,7 +54,7 @@ class Campaign:
     def start(self, run: Path) -> list[nursery.Rank]:
         """Start or resume a run."""
         self.out.unlink(missing_ok=True)
-        words = ["train", str(self.parts), "--run", str(run), "--algorithm", "cd-2", "--resume"]
+        words = ["train", str(self.parts), "--run", str(run), *self.strategy, "--resume"]
         return jobs.start([*words, "--backend", "gloo", *LENGTH], self.num_ranks, self.out)
 
     def begin(self) -> float:
@@ -123,10 +127,21 @@ class Campaign:
         elif not killed:
             sys.exit(f"the run ended with {statuses} though nobody killed it: {said}")
 
-    def finish(self) -> None:
-        """Bring the last run to its end."""
+    def make(self, num_kills: int, deadline_s: float) -> None:
+        """Kill as often, unless it is late before that, and bring the last run to its end."""
+        whole_s = self.begin()
+        while (done := sum(self.kills.values())) < num_kills and time.monotonic() < deadline_s:
+            self.once(self.dice.uniform(0.0, 1.0) * whole_s)
+            if done % 10 == 0:
+                print(f"{done} kills, {self.num_ends} ends", flush=True)
         ranks = self.start(self.run)
         self.judge("", nursery.statuses(ranks, jobs.LIMIT_S))
+
+    def row(self, preset: str) -> list[str]:
+        """The tally, short."""
+        starts = [self.starts[f"from {where}"] for where in ("a checkpoint", "the start")]
+        counts = [sum(self.kills.values()), *starts, self.num_ends]
+        return [f"`{preset}`", *map(str, counts), f"{self.longest_s:.1f}"]
 
     def lines(self) -> list[str]:
         """The tally."""
@@ -162,23 +177,53 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after so long")
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--presets", type=_presets, default=[], help="names, or all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--record", action="store_true", help="write the tally to RESULTS.md")
     options = parser.parse_args()
     jobs.make_folder(options.folder)
-    campaign = Campaign(options.folder, options.ranks, options.seed)
-    whole_s = campaign.begin()
     deadline_s = time.monotonic() + 60 * options.minutes
-    while (done := sum(campaign.kills.values())) < options.kills:
-        if time.monotonic() > deadline_s:
-            break
-        campaign.once(campaign.dice.uniform(0.0, 1.0) * whole_s)
-        if done % 10 == 0:
-            print(f"{done} kills, {campaign.num_ends} ends", flush=True)
-    campaign.finish()
-    print("\n".join(campaign.lines()))
+    title = f"Random kills on {options.ranks} ranks"
+    if options.presets:
+        lines = under_presets(options, deadline_s)
+        title += ", under presets"
+    else:
+        words = ["--algorithm", "cd-2"]
+        campaign = Campaign(options.folder, options.ranks, options.seed, words)
+        campaign.make(options.kills, deadline_s)
+        lines = campaign.lines()
+    print("\n".join(lines))
     if options.record:
-        record(f"Random kills on {options.ranks} ranks", campaign.lines())
+        record(title, lines)
+
+
+HEADER = ["preset", "kills", "from a checkpoint", "from the start", "ends", "last end (s)"]
+
+
+def under_presets(options: argparse.Namespace, deadline_s: float) -> list[str]:
+    """Kill under each preset; the lines of a table."""
+    rows = []
+    for number, preset in enumerate(options.presets):
+        folder = options.folder / preset
+        folder.mkdir()
+        words = ["--preset", preset]
+        campaign = Campaign(folder, options.ranks, options.seed + number, words)
+        print(preset, flush=True)
+        campaign.make(options.kills, deadline_s)
+        rows.append(campaign.row(preset))
+    return [
+        f"Runs of {EPOCHS} epochs on {options.ranks} ranks, a checkpoint every {EVERY} epochs; one",
+        "rank or all are killed at a random moment, by SIGKILL or SIGTERM. All starts went on from",
+        "a whole checkpoint or from the start, and none printed a traceback. All ends have the",
+        "losses and weights of the straight run, bit by bit. Last is when the last rank had ended",
+        "by itself after a kill, at most.",
+        "",
+        *table(HEADER, rows),
+    ]
+
+
+def _presets(text: str) -> list[str]:
+    return list(PRESETS) if text == "all" else text.split(",")
 
 
 if __name__ == "__main__":

@@ -3,13 +3,14 @@
     DISTGNN_LAB=DIR python examples/lab/strategies.py [FOLDER] [--hosts 4] [--data DIR]
         [--rates 10gbit,1gbit,100mbit] [--sets A B] [--cuts metis,random]
         [--halos exact,bf16,int8,int4,int2] [--evaluations exact,screened]
-        [--weights exact,int8] [--optimizers adam,kfac,mlp+kfac] [--epochs 100] [--timed 10] [--dry]
-        [--only-table] [--record]
+        [--weights exact,int8] [--optimizers adam,kfac,mlp+kfac] [--epochs 100] [--eval-every 1]
+        [--timed 10] [--dry] [--only-table] [--record]
 
-Hosts with one rank each, gloo over TCP. At each rate and on each cut, exact training comes first;
-its best validation metric less half a point is the goal of the other runs. A halo may also be a
-preset. Runs are lines of FOLDER/strategies.jsonl; those that are there are not run again, so that
-an interrupted table continues. Times need a quiet machine: the hosts share its cores.
+Hosts with one rank each, gloo over TCP; a rate may end in a delay, as 20mbit/50ms does. At each
+rate and on each cut, exact training comes first; its best validation metric less half a point is
+the goal of the other runs. A halo may also be a preset. Runs are lines of FOLDER/strategies.jsonl;
+those that are there are not run again, so that an interrupted table continues. Times need a quiet
+machine: the hosts share its cores.
 
 Links do not change what is computed. So a cell that sends as many bytes in each epoch trains to
 the end at the first rate alone. At the others it trains for the epochs of --timed, with the same
@@ -163,12 +164,13 @@ def num_start(cell: Cell) -> int:
     return NUM_START * ("--start" in OPTIMIZERS.get(cell.optimizer, ()))
 
 
-def words_of(cell: Cell, goal: float | None, epochs: int) -> list[str]:
+def words_of(cell: Cell, goal: float | None, epochs: int, options: argparse.Namespace) -> list[str]:
     """Give the flags of a run."""
     model = [*MODEL, *OWN.get(cell.set, [])]
     words = model if cell.optimizer == "-" else [*SMALL, *OPTIMIZERS[cell.optimizer]]
     epochs += num_start(cell)
-    words = [*words, "--epochs", str(epochs), "--seed", "0", "--checkpoint-every", "0", "--quiet"]
+    words = [*words, "--epochs", str(epochs), "--eval-every", str(options.eval_every)]
+    words += ["--seed", "0", "--checkpoint-every", "0", "--quiet"]
     words += ["--preset" if cell.halo in PRESETS else "--halo", cell.halo]
     if cell.evaluation != "exact":
         words += ["--evaluation", cell.evaluation]
@@ -185,7 +187,7 @@ def measure(
     run = options.folder / "run"
     shutil.rmtree(run, ignore_errors=True)
     before = hosts.counters()
-    words = ["train", str(parts), "--run", str(run), *words_of(cell, goal, num_epochs)]
+    words = ["train", str(parts), "--run", str(run), *words_of(cell, goal, num_epochs, options)]
     hosts.run(words, options.folder / "out")
     after = hosts.counters()
     summary = json.loads((run / "summary.json").read_text())
@@ -346,9 +348,10 @@ def lines_of(done: dict[Cell, dict[str, Any]], options: argparse.Namespace) -> l
             rows.append(row_of(done[cell], exact))
     is_plain = options.optimizers == ["-"]
     model = MODEL if is_plain else SMALL
+    often = f" evaluated every {options.eval_every}," * (options.eval_every > 1)
     own = {name: words for name, words in OWN.items() if is_plain and name in options.sets}
     return [
-        f"`{' '.join(model)}`, {options.epochs} epochs,",
+        f"`{' '.join(model)}`, {options.epochs} epochs,{often}",
         *(f"on {name} `{' '.join(words)}`, too," for name, words in own.items()),
         f"{options.hosts} hosts, one rank each, gloo; medians of epochs, of the slowest rank; all",
         "ranks share the cores of one machine. At other rates than the first, the median of",
@@ -432,6 +435,7 @@ def main() -> None:
     parser.add_argument("--weights", type=_names, default=["exact"])
     parser.add_argument("--optimizers", type=_optimizers, default=["-"])
     parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--eval-every", type=int, default=1)
     parser.add_argument(
         "--timed", type=int, default=10, help="epochs at other rates than the first"
     )

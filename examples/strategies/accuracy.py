@@ -147,16 +147,32 @@ def train(parts: Path, config: TrainConfig) -> dict[str, Any]:
     def on_rank(group: Group) -> dict[str, Any]:
         part = read_part(parts, group.rank, verify=False, manifest=manifest)
         trainer = Trainer(config, ends, part, group)
-        records = list(trainer.epochs())
-        errors = [record.get("codec_error", 0.0) for record in records]
-        return {**summarise(records, trainer.best.epoch), "codec_error": max(errors, default=0.0)}
+        # Of all ranks: they are threads of one process, and begin an epoch together.
+        begin_s, records, cpu_s = time.process_time(), [], []
+        for record in trainer.epochs():
+            records.append(record)
+            cpu_s.append(time.process_time() - begin_s)
+        return {**summarise(records, trainer.best.epoch), "curve": curve(records, cpu_s)}
 
     return run_ranks(manifest.num_parts, on_rank, timeout_s=_LIMIT_S)[0]
 
 
+def curve(records: list[dict[str, Any]], cpu_s: list[float]) -> list[dict[str, Any]]:
+    """Give each evaluation with what the run has sent and computed up to it."""
+    points = []
+    rows = weights = 0
+    for number, (record, seconds) in enumerate(zip(records, cpu_s, strict=True), 1):
+        rows += record["halo_bytes_sent"]
+        weights += record["weight_bytes_sent"]
+        if (metric := record["val_metric"]) is not None:
+            sent = {"halo_bytes": rows, "weight_bytes": weights}
+            points.append({"epochs": number, "val_metric": metric, **sent, "cpu_s": seconds})
+    return points
+
+
 KEPT = (
     *("test_metric", "val_metric", "best_epoch", "num_epochs", "final_loss", "codec_error"),
-    *("halo_bytes_per_epoch", "eval_halo_bytes_per_epoch", "weight_bytes_per_epoch"),
+    *("halo_bytes_per_epoch", "eval_halo_bytes_per_epoch", "weight_bytes_per_epoch", "curve"),
 )
 
 
@@ -244,9 +260,14 @@ def _numbers(text: str) -> list[int]:
     return [int(word) for word in text.split(",")]
 
 
-def main() -> int:
-    """Make the runs that are left, and print the table."""
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+def read_options(purpose: str, **defaults: Any) -> argparse.Namespace:
+    """Read the command line.
+
+    Args:
+        purpose: A sentence about the script.
+        **defaults: Values of flags that are not given, where they are others than here.
+    """
+    parser = argparse.ArgumentParser(description=purpose)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--data", type=Path, default=os.environ.get("DISTGNN_DATA"))
     parser.add_argument("--sets", nargs="+", default=list(SETS))
@@ -259,9 +280,15 @@ def main() -> int:
     parser.add_argument("--eval-every", type=int, default=5)
     parser.add_argument("--only-table", action="store_true", help="make no more runs")
     parser.add_argument("--record", action="store_true")
+    parser.set_defaults(**defaults)
     options = parser.parse_args()
     options.data = None if options.data is None else Path(options.data)
     options.commit = commit(Path(dg.__file__))
+    return options
+
+
+def make_runs(options: argparse.Namespace) -> dict[Cell, dict[str, Any]]:
+    """Make the runs that are left; all that have ended."""
     # Ranks are threads: one thread of the kernels each.
     torch.set_num_threads(1)
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -274,16 +301,28 @@ def main() -> int:
                 out.write(json.dumps(done[cell]) + "\n")
             shown = done[cell].get("failed") or f"{100 * done[cell]['test_metric']:.2f} %"
             print(*cell, shown, file=sys.stderr, flush=True)
+    return done
+
+
+def commits(done: dict[Cell, dict[str, Any]], options: argparse.Namespace) -> str:
+    """Name the commits of the runs."""
+    made = {done[cell].get("commit", "unknown") for cell in cells(options) if cell in done}
+    return " and ".join(sorted(made))
+
+
+def main() -> int:
+    """Make the runs that are left, and print the table."""
+    options = read_options(str(__doc__).splitlines()[0])
+    done = make_runs(options)
     lines = table(done, options)
     print("\n".join(lines))
     if options.record:
-        made = {done[cell].get("commit", "unknown") for cell in cells(options) if cell in done}
         title = "# Accuracy with coded rows\nWritten by `accuracy.py`.\n"
         flags = (
             f"At most {options.epochs} epochs, evaluated every {options.eval_every}. Test metric "
             "of the best validation epoch,\nmean and standard error over seeds; codes as points "
             "more or less than exact training of the same seed.\n"
-            f"Commit {' and '.join(sorted(made))}.\n"
+            f"Commit {commits(done, options)}.\n"
         )
         (HERE / "ACCURACY.md").write_text("\n".join([title, flags, *lines]) + "\n")
     return 0

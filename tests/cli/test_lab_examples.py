@@ -40,6 +40,17 @@ def test_killed_runs_end_like_the_straight_one(repository, tmp_path):
 
 
 @pytest.mark.slow
+def test_runs_that_are_killed_under_presets_end_like_the_straight_ones(repository, tmp_path):
+    words = ["random_kills.py", "--kills", 1, "--presets", "cgx,skewscout", "out"]
+    done = run(repository, *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split("|") for line in done.stdout.splitlines() if line.startswith("| `")]
+    assert [row[1].strip() for row in rows] == ["`cgx`", "`skewscout`"]
+    assert [row[2].strip() for row in rows] == ["1", "1"]
+    assert all(int(row[5]) >= 1 for row in rows)
+
+
+@pytest.mark.slow
 def test_drawn_faults_leave_runs_that_resume_with_the_same_bits(repository, tmp_path):
     for count in (1, 2):  # the second time it goes on
         done = run(repository, "campaign.py", "--faults", count, "--seed", 2, "out", cwd=tmp_path)

@@ -65,6 +65,33 @@ def test_the_table_of_accuracy_goes_on_where_it_was(repository, tmp_path):
     assert "exact" not in again.stderr
 
 
+def test_the_table_of_presets_says_what_the_goal_took(repository, tmp_path):
+    script = repository / "examples/strategies/presets.py"
+    words = ["out", "--sets", "cora", "--parts", 2, "--cuts", "random", "--seeds", 1]
+    words += ["--halos", "decentralized", "--epochs", 4, "--eval-every", 2]
+    shown = run(script, *words, cwd=tmp_path).stdout
+    exact, alone = lines_of(tmp_path / "out/accuracy.jsonl")
+    assert (exact["halo"], alone["halo"]) == ("exact", "decentralized")
+    assert "## cora, gcn, 2 parts, random" in shown.splitlines()
+    for one, row in zip((exact, alone), rows_of(shown), strict=True):
+        assert [point["epochs"] for point in one["curve"]] == [2, 4]
+        assert one["curve"][-1]["halo_bytes"] == 4 * one["halo_bytes_per_epoch"]
+        assert one["curve"][-1]["weight_bytes"] == 4 * one["weight_bytes_per_epoch"]
+        assert 0 < one["curve"][0]["cpu_s"] < one["curve"][1]["cpu_s"]
+        goal = max(point["val_metric"] for point in exact["curve"]) - 0.005
+        there = [point for point in one["curve"] if point["val_metric"] >= goal]
+        assert row[:2] == [f"`{one['halo']}`", "1"]
+        assert row[3] == f"{len(there[:1])} of 1"
+        if there:
+            sent = [f"{there[0][name] / 1e6:.2f}" for name in ("halo_bytes", "weight_bytes")]
+            assert row[4:] == [str(there[0]["epochs"]), *sent, f"{there[0]['cpu_s']:.2f}"]
+        else:
+            assert row[4:] == ["-"] * 4
+    assert rows_of(shown)[0][2] == f"{100 * exact['test_metric']:.2f} %"
+    points = 100 * (alone["test_metric"] - exact["test_metric"])
+    assert rows_of(shown)[1][2] == f"{points:+.2f}"
+
+
 def test_the_table_of_epochs_goes_on_where_it_was(repository, tmp_path):
     script = repository / "examples/strategies/second_order.py"
     graph = "synthetic:planted,num_vertices=300"

@@ -1,0 +1,117 @@
+"""Accuracy, epochs, bytes and seconds of all presets, beside those of exact training.
+
+    examples/strategies/presets.py FOLDER [--halos decentralized,llcg] [--sets A B] [--models A,B]
+        [--parts 8] [--cuts metis,random] [--seeds 5] [--epochs 60] [--eval-every 5]
+        [--only-table] [--record]
+
+Runs are those of accuracy.py, to which its flags and its file belong; by default all presets that
+say something about weights. The goal of a run is the best validation metric of exact training of
+the same seed less half a point. Seconds are those that all ranks compute up to it, on one core:
+nothing is sent over a network. --record puts the tables into examples/strategies/PRESETS.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from typing import TYPE_CHECKING, Any
+
+from accuracy import HERE, Cell, cells, commits, describe, differences, make_runs, read_options
+
+from distgnn.training.config.presets import PRESETS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+WEIGHTS = [name for name, preset in PRESETS.items() if preset.weights != "sum"]
+"""Presets that say something about weights."""
+BELOW = 0.005
+"""Share below the best validation metric of exact training at which the goal is."""
+HEADER = [
+    *("preset", "seeds", "test (points)", "at the goal", "epochs"),
+    *("rows (MB)", "weights (MB)", "core (s)"),
+]
+
+
+def reached(values: dict[str, Any], goal: float) -> dict[str, Any] | None:
+    """Find the first evaluation that is as good as the goal; None if there is none."""
+    return next((one for one in values["curve"] if one["val_metric"] >= goal), None)
+
+
+def median(points: list[dict[str, Any]], name: str, unit: float = 1) -> str:
+    """Write the median of a value of the runs that reached the goal."""
+    if not points:
+        return "-"
+    value = statistics.median(one[name] for one in points) / unit
+    return f"{value:.2f}".removesuffix(".00") if name == "epochs" else f"{value:.2f}"
+
+
+def row(done: dict[Cell, dict[str, Any]], cell: Cell, seeds: range) -> list[str] | None:
+    """Write the runs of a preset; None without any."""
+    runs = {s: done.get(cell._replace(seed=s), {}) for s in seeds}
+    exact = {s: done.get(cell._replace(seed=s, halo="exact"), {}) for s in seeds}
+    known = [s for s in seeds if runs[s] and "curve" in exact[s]]
+    if not known:
+        return None
+    goals = {s: max(one["val_metric"] for one in exact[s]["curve"]) - BELOW for s in known}
+    found = [reached(runs[s], goals[s]) for s in known if "curve" in runs[s]]
+    points = [one for one in found if one is not None]
+    lost = describe(differences(done, cell, cell.halo, seeds), "+")
+    if cell.halo == "exact":
+        lost = describe([100 * exact[s]["test_metric"] for s in known]) + " %"
+    failed = sum("failed" in runs[s] for s in known)
+    return [
+        f"`{cell.halo}`",
+        str(len(known)) + f", {failed} failed" * bool(failed),
+        lost,
+        f"{len(points)} of {len(known)}",
+        median(points, "epochs"),
+        median(points, "halo_bytes", 1e6),
+        median(points, "weight_bytes", 1e6),
+        median(points, "cpu_s"),
+    ]
+
+
+def tables(done: dict[Cell, dict[str, Any]], options: argparse.Namespace) -> Iterable[str]:
+    """Write a table for each graph, model, number of parts and cut."""
+    for cell in cells(argparse.Namespace(**{**vars(options), "seeds": 1, "halos": ["exact"]})):
+        rows = [row(done, cell._replace(halo=h), range(options.seeds)) for h in options.halos]
+        if any(rows):
+            yield f"\n## {cell.set}, {cell.model}, {cell.parts} parts, {cell.cut}\n"
+            yield from (f"| {' | '.join(r)} |" for r in [HEADER, ["---"] * len(HEADER)])
+            yield from (f"| {' | '.join(r)} |" for r in rows if r is not None)
+
+
+def main() -> int:
+    """Make the runs that are left, and print the tables."""
+    options = read_options(
+        str(__doc__).splitlines()[0],
+        halos=["exact", *WEIGHTS],
+        sets=["cora", "facebook-pages", "amazon-computers", "coauthor-physics"],
+        models=["gcn"],
+        parts=[8],
+        seeds=5,
+        epochs=60,
+    )
+    options.halos = ["exact", *(name for name in options.halos if name != "exact")]
+    done = make_runs(options)
+    lines = list(tables(done, options))
+    print("\n".join(lines))
+    if options.record:
+        title = "# Presets beside exact training\nWritten by `presets.py`.\n"
+        flags = (
+            f"At most {options.epochs} epochs, evaluated every {options.eval_every}. Points are "
+            "more or less than exact training of the same\nseed, mean and standard error, at the "
+            f"best validation epoch. The goal is {100 * BELOW:g} points below the best validation "
+            "metric\nof exact training; epochs, bytes that all ranks send, but for rows of "
+            "evaluations, and seconds of one core are\nthose up to it, medians of the runs that "
+            "reach it.\n"
+            f"Commit {commits(done, options)}."
+        )
+        (HERE / "PRESETS.md").write_text("\n".join([title, flags, *lines]) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
