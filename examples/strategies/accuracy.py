@@ -212,14 +212,17 @@ def differences(
     ]
 
 
+def error(values: list[float]) -> float:
+    """Give the standard error of a mean; infinite for one value."""
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
+
+
 def describe(values: list[float], sign: str = "") -> str:
     """Write a mean and its standard error."""
     if not values:
         return "-"
     mean = f"{statistics.mean(values):{sign}.2f}"
-    if len(values) < 2:
-        return mean
-    return f"{mean} ± {statistics.stdev(values) / math.sqrt(len(values)):.2f}"
+    return mean if len(values) < 2 else f"{mean} ± {error(values):.2f}"
 
 
 def table(done: dict[Cell, dict[str, Any]], options: argparse.Namespace) -> list[str]:
@@ -242,13 +245,14 @@ def table(done: dict[Cell, dict[str, Any]], options: argparse.Namespace) -> list
     text = [f"| {' | '.join(line)} |" for line in lines]
     text += [
         "",
-        f"Rows whose mean is more than {WITHIN} points below exact training, and all runs:",
+        f"Rows whose mean is more than {WITHIN} points below exact training, in parentheses those",
+        "that are so by two standard errors, and all runs:",
     ]
     for halo, found in all_lost.items():
         below = sum(statistics.mean(lost) < -WITHIN for lost in found)
-        text.append(
-            f"- {halo}: {below} of {len(found)}, {describe(list(chain(*found)), '+')} points"
-        )
+        clearly = sum(statistics.mean(lost) + 2 * error(lost) < -WITHIN for lost in found)
+        mean = describe(list(chain(*found)), "+")
+        text.append(f"- {halo}: {below} of {len(found)} ({clearly}), {mean} points")
     return text
 
 
