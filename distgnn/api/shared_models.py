@@ -130,7 +130,12 @@ class SharedModel:
             )
         else:
             self._strategy = SummedGradients(
-                group, Clock(), codec=rule.codec, seeds=self._seeds, buffers=buffers
+                group,
+                Clock(),
+                codec=rule.codec,
+                machine_size=rule.machine_size,
+                seeds=self._seeds,
+                buffers=buffers,
             )
         self._ids = {id(each) for each in trained(model).values()}
         self._waits = False

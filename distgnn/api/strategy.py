@@ -259,12 +259,17 @@ def describe_weights(rule: WeightRule) -> str:
                 f"models lose on other ranks, where {100 * rule.travel.loss:g} points are allowed"
             )
         return f"none; each rank has a model of its own{moments}, and {whose} {when}"
+    coded = describe(rule.codec)
+    if rule.machine_size:
+        coded += (
+            f", between machines of {rule.machine_size} ranks, on which they are added up first"
+        )
     if rule.warm_up_steps:
         return (
-            f"as they are in {rule.warm_up_steps} steps; then first moments, "
-            f"{describe(rule.codec)}, while the second rests"
+            f"as they are in {rule.warm_up_steps} steps; then first moments, {coded}, while the "
+            "second rests"
         )
-    return describe(rule.codec)
+    return coded
 
 
 def _describe_background(how: Background, mean: str) -> str:

@@ -17,6 +17,8 @@ from distgnn.exchange.coder import Coder
 from distgnn.exchange.tags import GRADIENTS_TAG
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
     from distgnn.comm.group import Group
@@ -29,9 +31,14 @@ _FIRST_MESSAGE = 1 << 48
 
 
 def sliced_sum(
-    group: Group, rows: Tensor, spec: CodecSpec, seeds: MaskSeeds, buffers: Buffers
+    group: Group,
+    rows: Tensor,
+    spec: CodecSpec,
+    seeds: MaskSeeds,
+    buffers: Buffers,
+    members: Sequence[int] | None = None,
 ) -> int:
-    """Sum rows over all ranks in place, coded twice; collective.
+    """Sum rows over ranks in place, coded twice; collective.
 
     Args:
         group: All ranks, at least 2.
@@ -40,6 +47,8 @@ def sliced_sum(
         spec: The code; it codes rows of this width.
         seeds: Seeds of random rounding, which know the epoch.
         buffers: Memory for codes and rows.
+        members: Ranks of the sum, at least 2, ascending, this one among them; they alone call this.
+            All ranks if None.
 
     Returns:
         Payload bytes that this rank sent: those of `slice_bytes`.
@@ -49,8 +58,10 @@ def sliced_sum(
         Middleware 2022, section 4 (scatter-reduce-allgather).
     """
     coder = Coder(spec, rows, 0, buffers)
-    slices = [slice(*bounds) for bounds in pairwise(_bounds(len(rows), group.size))]
-    peers = [peer for peer in range(group.size) if peer != group.rank]
+    members = range(group.size) if members is None else members
+    bounds = pairwise(_bounds(len(rows), len(members)))
+    slices = {rank: slice(*pair) for rank, pair in zip(members, bounds, strict=True)}
+    peers = [peer for peer in members if peer != group.rank]
     mine = slices[group.rank]
     first = _FIRST_MESSAGE + 2 * group.rank
 
@@ -62,7 +73,7 @@ def sliced_sum(
         [(coded[slices[peer]], peer) for peer in peers],
     )
     total = buffers.empty(len(rows[mine]), rows.shape[1], rows.dtype).zero_()
-    for rank in range(group.size):
+    for rank in members:
         total += rows[mine] if rank == group.rank else coder.unpack(arrived[rank])
 
     told = coder.landing(len(rows))
@@ -72,9 +83,9 @@ def sliced_sum(
         [(told[slices[peer]], peer) for peer in peers],
         [(told[mine], peer) for peer in peers],
     )
-    for each in slices:
+    for each in slices.values():
         rows[each] = coder.unpack(told[each])
-    return slice_bytes(len(rows), group.rank, group.size, coded.shape[1])
+    return slice_bytes(len(rows), members.index(group.rank), len(members), coded.shape[1])
 
 
 def slice_bytes(num_rows: int, rank: int, num_ranks: int, row_bytes: int) -> int:

@@ -118,31 +118,48 @@ def draw_group(rank: int, num_ranks: int, group_size: int, seed: int, num_steps:
 def average_within(group: Group, values: Tensor, members: list[int]) -> None:
     """Replace values by their mean over some ranks, which alone call this and wait.
 
-    Each member adds up a slice in rank order and tells the mean to the others, so that all members
-    have the same bits. The bytes are those of `slice_bytes`.
+    The bytes are those of `slice_bytes`, as of `add_within`.
 
     Args:
         group: All ranks.
         values: (num_values,) floating point, contiguous; changed.
         members: Ranks of the mean, ascending; this one is among them.
     """
+    add_within(group, values, members, divisor=len(members))
+
+
+def add_within(group: Group, values: Tensor, members: list[int], *, divisor: int = 1) -> int:
+    """Replace values by their sum over some ranks, which alone call this and wait.
+
+    Each member adds up a slice in rank order and tells the sum to the others, so that all members
+    have the same bits.
+
+    Args:
+        group: All ranks.
+        values: (num_values,) floating point, contiguous; changed.
+        members: Ranks of the sum, ascending; this one is among them.
+        divisor: Number by which the sum is divided.
+
+    Returns:
+        Payload bytes that this rank sent: those of `slice_bytes`.
+    """
     slices = slices_of(values, members)
     mine = slices[group.rank]
     others = {peer: part for peer, part in slices.items() if peer != group.rank}
     arrived = {peer: torch.empty_like(mine) for peer in others}
-    _transfer(group, arrived, others)
+    sent = transfer(group, arrived, others)
     total = torch.zeros_like(mine)
     for peer in members:
         total += mine if peer == group.rank else arrived[peer]
-    mine.copy_(total / len(members))
-    _transfer(group, others, dict.fromkeys(others, mine))
+    mine.copy_(total / divisor)
+    return sent + transfer(group, others, dict.fromkeys(others, mine))
 
 
 def slices_of(values: Tensor, members: list[int]) -> dict[int, Tensor]:
-    """Return the slice of a vector that each member owns, by rank.
+    """Return the slice of values that each member owns, by rank.
 
     Args:
-        values: (num_values,) any type.
+        values: (num_values, ...) any type.
         members: Ranks, ascending.
     """
     size = len(members)
@@ -151,8 +168,17 @@ def slices_of(values: Tensor, members: list[int]) -> dict[int, Tensor]:
     return dict(zip(members, parts, strict=True))
 
 
-def _transfer(group: Group, incoming: dict[int, Tensor], outgoing: dict[int, Tensor]) -> None:
-    """Receive from and send to peers; both ends know which slices are empty."""
+def transfer(group: Group, incoming: dict[int, Tensor], outgoing: dict[int, Tensor]) -> int:
+    """Receive from and send to peers; both ends know which slices are empty.
+
+    Args:
+        group: All ranks.
+        incoming: Memory for what arrives, by rank.
+        outgoing: Values that leave, by rank.
+
+    Returns:
+        Payload bytes that this rank sent.
+    """
     works = group.transfer(
         [(part, peer) for peer, part in incoming.items() if len(part)],
         [(part, peer) for peer, part in outgoing.items() if len(part)],
@@ -160,3 +186,4 @@ def _transfer(group: Group, incoming: dict[int, Tensor], outgoing: dict[int, Ten
     )
     for work in works:
         work.wait()
+    return sum(part.nbytes for part in outgoing.values())

@@ -121,6 +121,8 @@ class WeightRule:
         warm_up_steps: Steps after which first moments are summed in place of gradients, see
             `optim.qadam`; 0 for never.
         travel: How `merge_every` moves while a run trains; None where it stays.
+        machine_size: Ranks of a machine, on which gradients are added up first, as they are; 0
+            where they are added up over all ranks at once.
     """
 
     codec: CodecSpec = EXACT
@@ -135,6 +137,7 @@ class WeightRule:
     background: Background | None = None
     warm_up_steps: int = 0
     travel: Travel | None = None
+    machine_size: int = 0
 
     @property
     def is_local(self) -> bool:
@@ -233,10 +236,11 @@ class WeightRule:
             apply = "mean" if self.background is None else self.background.text
             moves = f"+{self.travel.text}" if self.travel else ""
             return f"{when}{self._whom}{code}+{apply}{moments}{moves}"
+        machines = f"+machines({self.machine_size})" if self.machine_size else ""
         if self.warm_up_steps:
             code = "" if self.codec == EXACT else f"+{self.codec.text}"
-            return f"qadam({self.warm_up_steps}){code}"
-        return "sum" if self.codec == EXACT else self.codec.text
+            return f"qadam({self.warm_up_steps}){code}{machines}"
+        return ("sum" if self.codec == EXACT else self.codec.text) + machines
 
     @property
     def _whom(self) -> str:

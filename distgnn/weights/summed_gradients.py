@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,7 +12,9 @@ from distgnn.exchange.codec import EXACT
 from distgnn.exchange.sliced import sliced_sum
 from distgnn.kernels.seeds import MaskSeeds
 from distgnn.ops.buffers import Buffers
+from distgnn.weights.groups import add_within
 from distgnn.weights.layout import Layout
+from distgnn.weights.machines import sum_on_machines
 from distgnn.weights.strategy import WeightStrategy
 from distgnn.weights.table_rows import NO_TABLES
 
@@ -36,6 +39,8 @@ class SummedGradients(WeightStrategy):
         clock: Gets the time that the sum takes.
         tables: Rows of learned tables that can have a gradient; the others are not sent.
         codec: Code of large float32 gradients. Other gradients are summed exactly.
+        machine_size: Ranks of a machine, on which sums are made first, in no code; 0 for sums over
+            all ranks at once.
         seeds: Seeds of the code's random rounding, which know the epoch; of no run if None.
         buffers: Memory for codes; its own if None.
 
@@ -50,11 +55,13 @@ class SummedGradients(WeightStrategy):
         tables: TableRows = NO_TABLES,
         *,
         codec: CodecSpec = EXACT,
+        machine_size: int = 0,
         seeds: MaskSeeds | None = None,
         buffers: Buffers | None = None,
     ) -> None:
         super().__init__(group, clock, tables)
         self.codec = codec
+        self._machine_size = machine_size
         self._seeds = seeds or MaskSeeds()
         self._buffers = buffers or Buffers(group.device)
 
@@ -92,18 +99,35 @@ class SummedGradients(WeightStrategy):
 
     def _sums(self, sent: Sequence[Tensor]) -> list[Tensor]:
         """Return the sums over ranks of tensors of one dtype."""
-        group, dtype = self.group, sent[0].dtype
+        dtype = sent[0].dtype
         layout = Layout.of([tuple(each.shape) for each in sent], self.codec, dtype.itemsize)
         pairs = list(zip(sent, layout.is_coded, strict=True))
         exact = sent[0].new_empty(0)
         if layout.num_exact:
             exact = torch.cat([each.reshape(-1) for each, is_coded in pairs if not is_coded])
-            group.all_reduce(exact)
-            self.bytes_sent += all_reduce_bytes(exact.nbytes, group.size)
+            self.bytes_sent += self._add_exact(exact)
         rows = layout.rows(sent, self._buffers)
         if layout.num_rows:
-            self.bytes_sent += sliced_sum(group, rows, self.codec, self._seeds, self._buffers)
+            self.bytes_sent += self._add_coded(rows)
         return layout.split(exact, rows)
+
+    def _add_exact(self, values: Tensor) -> int:
+        """Replace values by their sums over ranks; the bytes that this one sent."""
+        group = self.group
+        if self._machine_size:
+            return sum_on_machines(group, values, self._machine_size, partial(add_within, group))
+        group.all_reduce(values)
+        return all_reduce_bytes(values.nbytes, group.size)
+
+    def _add_coded(self, rows: Tensor) -> int:
+        """Replace rows by their sums over ranks, in a code; the bytes that this one sent."""
+
+        def add(part: Tensor, members: list[int] | None = None) -> int:
+            return sliced_sum(self.group, part, self.codec, self._seeds, self._buffers, members)
+
+        if self._machine_size:
+            return sum_on_machines(self.group, rows, self._machine_size, add)
+        return add(rows)
 
 
 def _picked(parameter: nn.Parameter, rows: Tensor | None) -> Tensor:

@@ -30,6 +30,7 @@ class SummedMomentum(SummedGradients):
         tables: Rows of learned tables that can have a gradient; the others are not sent.
         optimizer: Optimizer of the model, which says what is summed.
         codec: Code of large float32 moments.
+        machine_size: Ranks of a machine, on which sums are made first; 0 for all ranks at once.
         seeds: Seeds of the code's random rounding, which know the epoch; of no run if None.
         buffers: Memory for codes; its own if None.
 
@@ -46,10 +47,13 @@ class SummedMomentum(SummedGradients):
         *,
         optimizer: QAdam,
         codec: CodecSpec = EXACT,
+        machine_size: int = 0,
         seeds: MaskSeeds | None = None,
         buffers: Buffers | None = None,
     ) -> None:
-        super().__init__(group, clock, tables, codec=EXACT, seeds=seeds, buffers=buffers)
+        super().__init__(
+            group, clock, tables, machine_size=machine_size, seeds=seeds, buffers=buffers
+        )
         self._optimizer = optimizer
         self._codec = codec
 

@@ -10,6 +10,7 @@ from distgnn.exchange.base import all_reduce_bytes
 from distgnn.exchange.codec import EXACT
 from distgnn.exchange.sliced import slice_bytes
 from distgnn.weights.layout import WIDTH, Layout
+from distgnn.weights.machines import machine_bytes
 from distgnn.weights.rule import SUM, VOTE_BYTES, WeightRule
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ class WeightTraffic(NamedTuple):
             num_merges = (1 + self.rule.corrections) * self.rule.may_merge(period)
             return self._merged_bytes * num_merges / period
         layout, row_bytes = self._layout
+        if self.rule.machine_size and num_ranks > 1:
+            ranks = range(num_ranks)
+            told = sum(self._machine_bytes(rank, num_ranks, layout, row_bytes) for rank in ranks)
+            return told / (2 * (num_ranks - 1))
         return _ITEM_BYTES * layout.num_exact + layout.num_rows * row_bytes
 
     def bytes_of(self, rank: int, num_ranks: int, epoch: int = 0, *, is_evaluated: bool) -> int:
@@ -97,8 +102,11 @@ class WeightTraffic(NamedTuple):
             layout, row_bytes = self._layout
             if self._steps_before(epoch) < self.rule.warm_up_steps:
                 layout, row_bytes = Layout.of(self.shapes, EXACT), 0
-            sums.append(_ITEM_BYTES * layout.num_exact)
-            coded = slice_bytes(layout.num_rows, rank, num_ranks, row_bytes)
+            if self.rule.machine_size:
+                coded = self._machine_bytes(rank, num_ranks, layout, row_bytes)
+            else:
+                sums.append(_ITEM_BYTES * layout.num_exact)
+                coded = slice_bytes(layout.num_rows, rank, num_ranks, row_bytes)
         coded += (num_ranks - 1) * self._told_bytes
         is_merged = self.rule.may_merge(num_steps)
         if is_merged and self.rule.is_ring:
@@ -179,7 +187,18 @@ class WeightTraffic(NamedTuple):
                 return merged + 5 * self._merged_bytes
             return merged if self.rule.significance is None else merged + told
         layout, row_bytes = self._layout
-        return factors + layout.num_rows * (3 * row_bytes + 2 * _ITEM_BYTES * WIDTH // num_ranks)
+        coded = layout.num_rows * (3 * row_bytes + 2 * _ITEM_BYTES * WIDTH // num_ranks)
+        if self.rule.machine_size:
+            # Slices of a machine's ranks, as they are, and their sum.
+            coded += _ITEM_BYTES * (layout.num_exact + layout.num_rows * WIDTH)
+        return factors + coded
+
+    def _machine_bytes(self, rank: int, num_ranks: int, layout: Layout, row_bytes: int) -> int:
+        """Bytes of a rank for sums that are made on machines first."""
+        size = self.rule.machine_size
+        rows = (_ITEM_BYTES * WIDTH, row_bytes)
+        sent = machine_bytes(layout.num_exact, rank, num_ranks, size, (_ITEM_BYTES, _ITEM_BYTES))
+        return sent + machine_bytes(layout.num_rows, rank, num_ranks, size, rows)
 
     def _ring_bytes(self, num_ranks: int) -> int:
         """Bytes that a rank tells its neighbors in a ring."""

@@ -100,7 +100,7 @@ def test_a_screened_evaluation_is_a_look_and_at_times_an_exact_one(distgnn, ring
 
 def test_a_mistake_is_named_as_in_training(distgnn, ring):
     outcome = distgnn("train", ring, "--print-strategy", "--halo", "int3")
-    assert outcome.sentence.startswith("--halo has no item 'int3'; what rows are sent as is one of")
+    assert outcome.sentence.startswith("--halo has no item 'int3'; what rows are sent as:")
 
 
 def test_training_needs_a_folder(distgnn, ring):

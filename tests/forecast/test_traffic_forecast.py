@@ -24,6 +24,7 @@ from distgnn.partition import METHODS, assign
 from distgnn.partition.directory.store import read_manifest, read_part, write
 from distgnn.partition.quality import measure
 from distgnn.training.loop.trainer import Trainer
+from distgnn.weights.rule import SUM
 
 MODELS = {
     "sage": {},
@@ -319,6 +320,21 @@ def test_models_that_are_merged(weights, options, optimizer, directories):
     merging = [found.weights.bytes_in_epoch(3, epoch) for epoch in range(3)]
     assert merging[0] == merging[1] < merging[2]
     assert found.weight_bytes == pytest.approx(sum(merging) / 3)
+
+
+@pytest.mark.parametrize(
+    "weights", ["machines(2)", "int8+machines(2)", "qadam(2)+int4+machines(2)"]
+)
+@pytest.mark.parametrize("options", [{"norm": "batch"}, {"model": "rgcn"}])
+def test_gradients_that_are_added_up_on_machines_first(weights, options, directories):
+    words = {"epochs": 4, "hidden": 40, "layers": 3, "weights": weights}
+    kind = "featureless" if "model" in options else "random"
+    found = check(directories(kind, "libra", 3), make_config(**options, **words))
+    # A ring of all ranks that is told as much takes as long.
+    summed = found.weights._replace(statistics=())
+    told = summed.bytes_in_epoch(3, 3)
+    assert summed.ring_bytes(3) == pytest.approx(told / 4)
+    assert found.weights.working_bytes(3) > found.weights._replace(rule=SUM).working_bytes(3)
 
 
 def test_moments_that_are_summed_after_a_warm_up(directories):

@@ -47,6 +47,16 @@ def test_replicas_stay_the_same_to_the_bit(weights, num_parts):
 
 
 @pytest.mark.parametrize("num_parts", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("weights", ["machines(2)", "int8+machines(2)", "int4+machines(3)"])
+def test_replicas_stay_the_same_where_machines_add_up_first(weights, num_parts):
+    results = trained(num_parts, weights=weights)
+    for losses, state in results[1:]:
+        assert losses == results[0][0]
+        check_same_values(state, results[0][1])
+    assert results[0][0] == pytest.approx(trained(num_parts)[0][0], rel=0.05)
+
+
+@pytest.mark.parametrize("num_parts", [1, 2, 3, 4, 8])
 def test_the_exact_code_has_the_bits_of_one_all_reduce(num_parts):
     def on_rank(group):
         sums = SummedGradients(group, Clock(), codec=EXACT)

@@ -58,7 +58,9 @@ class ChannelSettings:
         "or vote=F for a share F, of so many of them, with vote=mean of all on average; or "
         "changed(S): values of gradients are added up once they would move a weight by a share of "
         "S, or with decay=sqrt of S over the root of the steps; or qadam(N)+int8: after N steps "
-        "of Adam its first moment is summed in a code, and its second rests (default: sum)",
+        "of Adam its first moment is summed in a code, and its second rests; +machines(L) adds "
+        "gradients up as they are among each L ranks in a row, and then in a code between these "
+        "machines (default: sum)",
         metavar="STRATEGY",
         is_predicted=True,
     )

@@ -32,6 +32,7 @@ _WHOM = "whom"
 _MOMENTS = "moments"
 _LAG = "lag"
 _TRAVEL = "travel"
+_MACHINES = "machine_size"
 _SUM, _MEAN = "sum", "mean"
 _DEAL = "deal"
 _MEMORY = "memory"
@@ -219,14 +220,14 @@ HALO = Grammar(
     "--halo",
     {
         _CODEC: "what rows are sent as",
-        _DEAL: "which rows travel in an epoch",
-        "spared": "which of them do not travel after all",
-        "delay": "how old rows are when they are used",
-        "refresh": "when all rows travel as they are",
+        _DEAL: "which rows travel",
+        "spared": "which of them stay",
+        "delay": "how old rows may be",
+        "refresh": "when all rows travel",
         _WARM_UP: "how many epochs are synchronous",
         "remembers": "what the code remembers",
-        _MEMORY: "what becomes of a row between its turns",
-        "is_scaled": "what rows are multiplied by",
+        _MEMORY: "what counts between turns",
+        "is_scaled": "what multiplies rows",
         "later": "when other codes take over",
     },
     {**_CODECS, "adapt": _ADAPT, **_LATER, **_TIMES},
@@ -284,6 +285,7 @@ WEIGHTS = Grammar(
         _LAG: "how many steps a merge takes",
         _MOMENTS: "what becomes of the moments of the optimizer",
         _TRAVEL: "how the number of steps moves",
+        _MACHINES: "where gradients are added up first",
     },
     {
         **_CODECS,
@@ -316,6 +318,7 @@ WEIGHTS = Grammar(
             lambda value, loss=Travel.loss: Travel(value, loss),
             {**_whole(1), "loss": Parameter(number=float, below=1)},
         ),
+        "machines": Word(_MACHINES, lambda value: value, _whole(2)),
     },
     has_directions=False,
     names=names_of("weights"),
@@ -448,7 +451,14 @@ def parse_weights(text: str) -> WeightRule:
                 f"--weights {text} says how models move towards each other, but not when; add "
                 "every(K)"
             )
-        return WeightRule(codec, **(apply if isinstance(apply, dict) else {}))
+        size = cast("int", answers.get(_MACHINES, 0))
+        more = apply if isinstance(apply, dict) else {}
+        return WeightRule(codec, machine_size=size, **more)
+    if _MACHINES in answers:
+        raise InputError(
+            f"--weights {text} adds gradients up on machines first, but ranks that step by their "
+            "own send none; drop machines"
+        )
     said: dict[str, Any] = {"keeps_moments": _MOMENTS in answers}
     said["travel"] = answers.get(_TRAVEL)
     said |= cast("dict[str, Any]", answers[_WHEN]) | cast("dict[str, Any]", answers.get(_WHOM, {}))

@@ -198,12 +198,12 @@ class Grammar:
                 f"{self.names[item.word]}; write it alone"
             )
         lists = (
-            f"{question} is one of {', '.join(self._words_of(slot))}"
+            f"{question}: {', '.join(self._words_of(slot))}"
             for slot, question in self.slots.items()
         )
         raise InputError(
             f"{self.flag} has no item '{item.word}'{_where(item.at)}"
-            f"{_nearest(item.word, [*self.words, *self.names])}; {', and '.join(lists)}"
+            f"{_nearest(item.word, [*self.words, *self.names])}; {'; '.join(lists)}"
         )
 
     def _words_of(self, slot: str) -> list[str]:

@@ -63,11 +63,18 @@ def build_weights(
             tables,
             optimizer=optimizer,
             codec=rule.codec,
+            machine_size=rule.machine_size,
             seeds=seeds,
             buffers=buffers,
         )
     return SummedGradients(
-        group, exchange.clock, tables, codec=rule.codec, seeds=seeds, buffers=buffers
+        group,
+        exchange.clock,
+        tables,
+        codec=rule.codec,
+        machine_size=rule.machine_size,
+        seeds=seeds,
+        buffers=buffers,
     )
 
 

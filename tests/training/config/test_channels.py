@@ -136,7 +136,7 @@ REFUSED = [
         {"preset": "cgx", "halo": "int8"},
         "--preset cgx and --halo int8 both say what rows are sent as; give one of them",
     ),
-    ({"halo": "cgxx"}, "--halo has no item 'cgxx' (did you mean cgx?); what rows are sent as is "),
+    ({"halo": "cgxx"}, "--halo has no item 'cgxx' (did you mean cgx?); what rows are sent as: "),
     (
         {"halo": "fwd:cgx"},
         "--halo cgx at character 5 is the name of a whole strategy, int4; write it alone",

@@ -41,7 +41,7 @@ def test_exact_evaluation_has_no_screening():
     assert make_config().screening is None
 
 
-CODECS = "what screened rows are sent as is one of bf16, int8, int4, int2, int1"
+CODECS = "what screened rows are sent as: bf16, int8, int4, int2, int1"
 FORM = "--evaluation must be exact, screened or screened(CODEC, margin=X), got "
 REFUSED = [
     ("int8", f"{FORM}'int8'"),
