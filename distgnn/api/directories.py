@@ -13,8 +13,9 @@ from distgnn.partition.directory.store import read_manifest, read_part
 from distgnn.partition.methods.levels import halo_rows_per_level, parse_levels
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from distgnn.partition.build import Part
     from distgnn.partition.directory.store import Manifest
     from distgnn.training.config.settings import TrainConfig
 
@@ -24,6 +25,7 @@ def inspect(
     *,
     widths: Sequence[int] | None = None,
     verify: bool = False,
+    bound: bool = False,
     **settings: Any,
 ) -> dict[str, Any]:
     """Measure a partition, and predict what training on it sends and takes.
@@ -32,6 +34,8 @@ def inspect(
         directory: Partition directory.
         widths: Widths of the rows that layers sum over all edges, instead of a model.
         verify: Whether to read every part and check every file's checksum.
+        bound: Whether to read every edge, and find the fewest rows that travel for these roots
+            while each edge lives at one of its ends: `least_halo_rows`.
         settings: Settings of the model and of its training, as for `train`.
 
     Returns:
@@ -42,7 +46,7 @@ def inspect(
     """
     words = Keywords("inspect", settings)
     config = config_from(words)
-    words.refuse_others(("widths", "verify"))
+    words.refuse_others(("widths", "verify", "bound"))
     if widths is not None and settings:
         raise InputError(
             f"{next(iter(settings))} has no effect on sums of given widths; leave it or the "
@@ -54,7 +58,8 @@ def inspect(
         read_part(path, part)
     given = None if widths is None else list(widths)
     values = forecast_values(path, manifest, None if given else config, widths=given)
-    return {**manifest_json(manifest), **values}
+    least = {"least_halo_rows": _least_halo_rows(path, manifest)} if bound else {}
+    return {**manifest_json(manifest), **values, **least}
 
 
 def plan(
@@ -164,11 +169,20 @@ def _row_reuse(directory: str, manifest: Manifest, width: int) -> list[float]:
     # Loads compiled code, which no other verb needs to read a directory.
     from distgnn.partition.reuse import row_reuse
 
-    parts = (
-        read_part(directory, part, verify=False, manifest=manifest)
-        for part in range(manifest.num_parts)
-    )
-    return [row_reuse(part, width) for part in parts]
+    return [row_reuse(part, width) for part in _parts(directory, manifest)]
+
+
+def _least_halo_rows(directory: str, manifest: Manifest) -> int:
+    """Count the fewest rows that travel for the roots of a partition."""
+    from distgnn.partition.bound import least_halo_rows
+
+    return least_halo_rows(_parts(directory, manifest), manifest.num_parts)
+
+
+def _parts(directory: str, manifest: Manifest) -> Iterator[Part]:
+    """Read the parts of a partition, one after another."""
+    for part in range(manifest.num_parts):
+        yield read_part(directory, part, verify=False, manifest=manifest)
 
 
 def manifest_json(manifest: Manifest) -> dict[str, Any]:

@@ -17,18 +17,24 @@ MAX_MATRIX = 16
 _BAR_WIDTH = 16
 
 
-def quality_lines(manifest: Manifest, reuse: Sequence[float] | None = None) -> list[str]:
+def quality_lines(
+    manifest: Manifest, reuse: Sequence[float] | None = None, least_rows: int | None = None
+) -> list[str]:
     """Describe a partition for people.
 
     Args:
         manifest: Manifest of the partition.
         reuse: (num_parts,) Reads of a row of each part for each fetch; None if not estimated.
+        least_rows: Fewest rows for these roots; None if not found.
 
     Returns:
         Lines of text.
     """
     quality = manifest.quality
     saved = quality["halo_rows_at_destination"]
+    least = {}
+    if least_rows is not None:
+        least = {"least_halo_rows": _beside_least(quality["halo_rows"], least_rows)}
     lines = pairs(
         {
             "graph": f"{manifest.name}, {manifest.num_vertices} vertices, "
@@ -37,6 +43,7 @@ def quality_lines(manifest: Manifest, reuse: Sequence[float] | None = None) -> l
             "order": manifest.order,
             "replication_factor": f"{quality['replication_factor']:.3f}",
             "halo_rows": f"{quality['halo_rows']} (all edges at their destination: {saved})",
+            **least,
             "edge_balance": f"{quality['edge_balance']:.3f}",
             "vertex_balance": f"{quality['vertex_balance']:.3f}",
             "clone_balance": f"{quality['clone_balance']:.3f}",
@@ -57,6 +64,15 @@ def quality_lines(manifest: Manifest, reuse: Sequence[float] | None = None) -> l
         header.append("reuse")
         rows = [[*row, f"{value:.1f}"] for row, value in zip(rows, reuse, strict=True)]
     return [*lines, "", *table(header, rows)]
+
+
+def _beside_least(rows: int, least: int) -> str:
+    """Describe the fewest rows with edges at their ends, and how far the rows are from them."""
+    what = f"{least} for these roots while each edge lives at one of its ends"
+    if rows == least:
+        return f"{what}, as many as halo_rows"
+    side = "above" if rows > least else "below"
+    return f"{what}; halo_rows are {abs(rows / max(least, 1) - 1):.1%} {side}"
 
 
 def _with_bars(values: Sequence[int], most: Sequence[int]) -> list[tuple[object, str]]:

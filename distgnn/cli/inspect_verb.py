@@ -19,7 +19,7 @@ EPILOG = (
 )
 
 # Arguments of the command line that are no settings of `distgnn.inspect`.
-_OWN = ("verb", "run", "directory", "verify", "widths", "bandwidth", "latency", "json")
+_OWN = ("verb", "run", "directory", "verify", "bound", "widths", "bandwidth", "latency", "json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", metavar="DIR", type=path, help="partition directory")
     parser.add_argument(
         "--verify", action="store_true", help="read every part and check every file's checksum"
+    )
+    parser.add_argument(
+        "--bound",
+        action="store_true",
+        help="read every edge, and find the fewest rows that travel for these roots while each "
+        "edge lives at one of its ends",
     )
     add_epoch_flags(parser, layers=_layers)
     group = parser.add_argument_group("what else to predict")
@@ -53,13 +59,18 @@ def run(arguments: argparse.Namespace) -> int:
     given = {} if widths else vars(arguments)
     settings = {name: value for name, value in given.items() if name not in _OWN}
     values = inspect(
-        arguments.directory, widths=widths or None, verify=arguments.verify, **settings
+        arguments.directory,
+        widths=widths or None,
+        verify=arguments.verify,
+        bound=arguments.bound,
+        **settings,
     )
     if arguments.json:
         print_json(values)
         return 0
     manifest = read_manifest(arguments.directory)
-    print_lines([*quality_lines(manifest, values["row_reuse"]), "", *forecast_lines(values)])
+    quality = quality_lines(manifest, values["row_reuse"], values.get("least_halo_rows"))
+    print_lines([*quality, "", *forecast_lines(values)])
     return 0
 
 

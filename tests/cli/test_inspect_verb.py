@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from distgnn.cli import build_parser
+from distgnn.cli.inspect_text import quality_lines
 from distgnn.cli.train_verb import config_from
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import load
 from distgnn.partition.assignment import Assignment
+from distgnn.partition.bound import least_halo_rows
 from distgnn.partition.directory.store import read_manifest, read_part
 from distgnn.partition.quality import estimate, measure
 from distgnn.partition.reuse import row_reuse
@@ -33,6 +36,28 @@ def measured(ring, ring_parts):
     edge_part = [part_of_edge[edge] for edge in edges]
     root_part = [part_of_root[vertex] for vertex in range(graph.num_vertices)]
     return measure(graph, Assignment(3, np.int32(edge_part), np.int32(root_part)))
+
+
+def test_the_bound_of_rows_stands_beside_them(distgnn, ring_parts):
+    parts = [read_part(ring_parts, number) for number in range(3)]
+    values = distgnn("inspect", ring_parts, "--bound", "--json").json
+    assert values["least_halo_rows"] == least_halo_rows(parts, 3) > 0
+    assert "least_halo_rows" not in distgnn("inspect", ring_parts, "--json").json
+    shown = distgnn("inspect", ring_parts, "--bound").out
+    line = next(line for line in shown.splitlines() if line.startswith("least_halo_rows"))
+    assert line.split(maxsplit=1)[1].startswith(f"{values['least_halo_rows']} for these roots")
+
+
+@pytest.mark.parametrize(
+    ("rows", "beside"),
+    [(20, ", as many as halo_rows"), (23, "; halo_rows are 15.0% above"), (17, "15.0% below")],
+)
+def test_rows_are_compared_with_the_bound(rows, beside, ring_parts):
+    manifest = read_manifest(ring_parts)
+    quality = {**manifest.quality, "halo_rows": rows}
+    lines = quality_lines(replace(manifest, quality=quality), least_rows=20)
+    (line,) = (line for line in lines if line.startswith("least_halo_rows"))
+    assert line.endswith(beside)
 
 
 TRAINED = {
