@@ -14,6 +14,7 @@ from distgnn.partition.assignment import Assignment
 from distgnn.partition.directory.store import write
 from distgnn.partition.large.clock import StageProgress
 from distgnn.partition.large.counts import count, save_counts
+from distgnn.partition.large.crew import Crew
 from distgnn.partition.large.dealing import Dealt
 from distgnn.partition.large.ordering import arrange
 from distgnn.partition.large.piles import Piles, record_of
@@ -80,7 +81,7 @@ def write_from_disk(
         dealt.deal(0, None)
     writer = Writer(source, tables, parts, work, dealt)
     clock = StageProgress("writing", "edges", source.edges.num_edges, None)
-    writer.write_parts(inner, placed, list(range(assignment.num_parts)), clock)
+    writer.write_parts(inner, placed, list(range(assignment.num_parts)), Crew(work.folder), clock)
     return writer, writer.write_exchange(None)
 
 

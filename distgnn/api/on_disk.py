@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from distgnn.api.partition_options import AUTO, OFF, ON
 from distgnn.api.source import is_path
+from distgnn.comm.launch import SINGLE
 from distgnn.datasets.columns import Columns
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.limits import available_memory
@@ -15,6 +16,7 @@ from distgnn.partition.directory.store import MANIFEST_NAME
 
 if TYPE_CHECKING:
     from distgnn.api.partition_options import PartitionOptions
+    from distgnn.comm.launch import Launch
     from distgnn.partition.directory.manifest import Manifest
 
 _IN_MEMORY_FLAGS = (
@@ -143,18 +145,20 @@ def _numbers(source: Path) -> tuple[int, int]:
     return 0, source.stat().st_size // edge_bytes
 
 
-def partition_on_disk(asked: PartitionOptions) -> Manifest:
+def partition_on_disk(asked: PartitionOptions, launch: Launch = SINGLE) -> Manifest | None:
     """Partition out of core.
 
     Args:
         asked: Partition that is asked for.
+        launch: Place of this process among the ranks that share the work folder.
 
     Returns:
-        The manifest as written.
+        The manifest as written; None on other ranks than the first.
     """
     from distgnn.partition.compilation import noting_compilation
+    from distgnn.partition.large.crew import Crew
     from distgnn.partition.large.input import SourceText
-    from distgnn.partition.large.pipeline import Places, Settings, partition
+    from distgnn.partition.large.pipeline import Places, Settings, assist, partition
     from distgnn.partition.large.roots import roots
     from distgnn.partition.large.work import is_begun
     from distgnn.partition.methods.auto import USABLE_FRACTION
@@ -163,19 +167,28 @@ def partition_on_disk(asked: PartitionOptions) -> Manifest:
     settings = Settings(
         num_parts=asked.parts,
         seed=asked.seed,
-        memory_bytes=asked.memory or int(USABLE_FRACTION * available_memory()),
+        memory_bytes=asked.memory or int(USABLE_FRACTION * available_memory() / launch.local_size),
         is_memory_given=asked.memory is not None,
         edge_balance=EDGE_BALANCE if asked.imbalance is None else asked.imbalance,
         is_refining=asked.refine is not False,
         order=asked.order,
     )
     places = Places(directory=Path(asked.out), work=_work(asked), overwrite=asked.overwrite)
+    crew = Crew(places.work, launch.rank, launch.size)
+
+    def given() -> SourceText:
+        values = asked.source.located(asked.say).to_json()
+        # `stays_on_disk` has refused the others.
+        names = {field.name for field in fields(SourceText)}
+        values = {**values, "columns": Columns.from_json(values["columns"])}
+        return SourceText(**{key: value for key, value in values.items() if key in names})
+
+    if crew.rank:
+        assist(given, places, crew)
+        return None
     if is_begun(places.work):
         asked.say(f"continuing from '{places.work}'")
-    values = asked.source.located(asked.say).to_json()
-    # `stays_on_disk` has refused the others.
-    names = {field.name for field in fields(SourceText)}
-    values = {**values, "columns": Columns.from_json(values["columns"])}
-    given = SourceText(**{key: value for key, value in values.items() if key in names})
     with noting_compilation(asked.say):
-        return partition(given, places, settings, choose_roots=roots, progress=asked.say)
+        return partition(
+            given(), places, settings, choose_roots=roots, crew=crew, progress=asked.say
+        )

@@ -12,7 +12,7 @@ from distgnn.api.columns import LABEL_TASKS
 from distgnn.api.methods import chosen_method, given_parts, run_method, takes_narrow
 from distgnn.api.on_disk import is_finishing, partition_on_disk, stays_on_disk
 from distgnn.api.partition import Partition
-from distgnn.api.partition_options import PartitionOptions
+from distgnn.api.partition_options import ON, PartitionOptions
 from distgnn.api.set_aside import folder_beside, is_mapped, with_features_aside
 from distgnn.api.settings import Keywords
 from distgnn.api.source import SWITCHES, load_graph, options_of
@@ -92,27 +92,30 @@ def _ignore(line: str) -> None:
     """Show nothing."""
 
 
-def make_partition(asked: PartitionOptions) -> Manifest:
+def make_partition(asked: PartitionOptions, *, is_shared: bool = False) -> Manifest | None:
     """Partition a graph, in memory or out of core.
 
     Args:
         asked: Partition that is asked for.
+        is_shared: Whether all ranks of a job call this, so that they may share the work.
 
     Returns:
-        The manifest as written.
+        The manifest as written; None on other ranks than the first.
 
     Raises:
         InputError: If options exclude each other, several ranks were started, the graph cannot be
             read, or the directory cannot be written.
     """
+    from distgnn.comm import early
     from distgnn.comm.launch import detect
     from distgnn.partition import METHODS
     from distgnn.partition.orders import ORDERS
 
-    if detect().size > 1:
+    launch = detect()
+    if launch.size > 1 and not (is_shared and asked.out_of_core == ON):
         raise InputError(
-            f"distgnn partition runs in one process, but {detect().size} were started; "
-            "run it without mpirun"
+            f"distgnn partition runs in one process, but {launch.size} were started; run it "
+            "without mpirun, or with --out-of-core on, which shares the work among ranks"
         )
     for name, value, allowed in (
         ("--method", asked.method, (*METHODS, "auto", None)),
@@ -128,7 +131,10 @@ def make_partition(asked: PartitionOptions) -> Manifest:
     is_on_disk = asked.source.graph is None and stays_on_disk(asked)
     if not (is_on_disk and is_finishing(asked)):
         check_out(asked.out, is_overwriting=asked.overwrite)
-    return partition_on_disk(asked) if is_on_disk else _in_memory(asked, parts)
+    if launch.size > 1:
+        # Ranks meet in the work folder alone: from now on the first says what is wrong.
+        early.end()
+    return partition_on_disk(asked, launch) if is_on_disk else _in_memory(asked, parts)
 
 
 def _in_memory(asked: PartitionOptions, parts: NDArray[Any] | None) -> Manifest:

@@ -18,7 +18,8 @@ def add_disk_arguments(parser: argparse.ArgumentParser) -> None:
         choices=(AUTO, ON, OFF),
         default=AUTO,
         help="leave the edges on disk; auto does so for folders of arrays and edge lists for which "
-        "the default method would not fit into memory (default: %(default)s)",
+        "the default method would not fit into memory; with on, ranks that mpirun starts share the "
+        "work (default: %(default)s)",
     )
     parser.add_argument(
         "--memory",

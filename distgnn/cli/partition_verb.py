@@ -85,8 +85,11 @@ def run(arguments: argparse.Namespace) -> int:
     manifest = make_partition(
         PartitionOptions(
             source_options(arguments), say=note, option=tuple(arguments.option), **given
-        )
+        ),
+        is_shared=True,
     )
+    if manifest is None:
+        return 0
     seconds = time.perf_counter() - start
     if arguments.json:
         print_json({**manifest_json(manifest), "directory": arguments.out, "total_s": seconds})

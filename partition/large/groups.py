@@ -65,6 +65,23 @@ def _window(
         gain += waiting[part]
 
 
+def apart(planned: list[list[int]]) -> list[list[list[int]]]:
+    """Divide windows into batches of such as have no part in common, in their order.
+
+    Args:
+        planned: Parts of each window.
+    """
+    batches: list[list[list[int]]] = []
+    taken: set[int] = set()
+    for window in planned:
+        if not batches or not taken.isdisjoint(window):
+            batches.append([])
+            taken = set()
+        batches[-1].append(window)
+        taken.update(window)
+    return batches
+
+
 def leveller(
     load: NDArray[np.int64], sizes: NDArray[np.int64], limit: int, most_edges: int
 ) -> list[int]:

@@ -21,11 +21,13 @@ from distgnn.partition.large.budget import CUT_GUESS, Budget, budget_of, disk_by
 from distgnn.partition.large.clock import Progress, StageProgress
 from distgnn.partition.large.counts import count, save_counts
 from distgnn.partition.large.covers import cover
+from distgnn.partition.large.crew import Crew
 from distgnn.partition.large.dealing import Dealt
 from distgnn.partition.large.input import ARRAYS, SourceText
 from distgnn.partition.large.ordering import arrange
 from distgnn.partition.large.piles import Piles, record_of
-from distgnn.partition.large.refining import Cut, RefineLimits, begin, refine
+from distgnn.partition.large.refining import TASK as REFINE
+from distgnn.partition.large.refining import Cut, RefineLimits, WindowShare, begin, refine
 from distgnn.partition.large.source import GraphOnDisk
 from distgnn.partition.large.split import plan, split
 from distgnn.partition.large.work import MOVED, PARTS, WorkFolder, is_complete
@@ -34,6 +36,8 @@ from distgnn.partition.quality import Quality, quality_of, train_balance
 from distgnn.partition.refine.refinement import EDGE_BALANCE
 
 METHOD = "out-of-core"
+PILES = ("pile", "placed")
+"""Names of the edges by pairs of parts, and of those between parts where they live."""
 
 ChooseRoots = Callable[..., NDArray[np.int32]]
 """`roots(edges, num_parts, folder, *, seed, memory_bytes, progress)`: (num_vertices,) int32.
@@ -77,36 +81,42 @@ def partition(
     settings: Settings,
     *,
     choose_roots: ChooseRoots,
+    crew: Crew | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
     """Partition a graph whose edges stay on disk.
 
     Roots are chosen first. Edges between parts are placed by minimum vertex cover and refined in
-    windows of parts; those inside a part stay there. Nothing depends on the number of threads.
+    windows of parts; those inside a part stay there. Nothing depends on the number of threads, nor
+    on that of ranks.
 
     Args:
         given: The graph.
         places: Where to. If the work folder is that of an interrupted run, it continues from there.
         settings: Settings of the partition.
         choose_roots: Which part each vertex's root is on.
+        crew: Ranks that share windows and parts, of which this one is the first and the others call
+            `assist`; no others if None.
         progress: Called with lines of text.
 
     Returns:
         The manifest as written.
 
     Raises:
-        InputError: If there is too little memory or disk, the work folder is of another
-            partitioning, or the directory exists and may not be replaced.
+        InputError: If another rank failed, there is too little memory or disk, the work folder is
+            of another partitioning, or the directory exists and may not be replaced.
     """
     if not is_complete(places.work):
         check_target(places.directory, overwrite=places.overwrite)
     _check_apart(places)
     work = WorkFolder(places.work, _about(given, settings))
+    crew = crew or Crew(places.work)
     try:
+        crew.begin()
         if is_complete(places.work):
             return _finish(work, places.directory)
         source = given.open(work, progress)
-        run = _Run(source, places, settings, work, progress)
+        run = _Run(source, places, settings, work, crew, progress)
         run.roots(choose_roots)
         run.count()
         run.place()
@@ -125,6 +135,54 @@ def partition(
             f"partitioning cannot continue: {error.strerror or error}; make room and run the same "
             f"command again, it continues from {str(places.work)!r}"
         ) from error
+    finally:
+        crew.end()
+
+
+def assist(given: Callable[[], SourceText], places: Places, crew: Crew) -> None:
+    """Do a share of the windows and of the parts of a partitioning, until its first rank has ended.
+
+    Args:
+        given: Makes the graph, once the first rank has read it.
+        places: Those of the first rank.
+        crew: All ranks; this is not the first one.
+
+    Raises:
+        InputError: If the disk is full, or files are damaged.
+    """
+    try:
+        for task in crew.tasks():
+            work = WorkFolder.shared(places.work)
+            source = given().open(work, None)
+            dtype = record_of(source.edges.num_vertices, has_position=source.has_edge_values)
+            piles, placed = (Piles(places.work, name, dtype) for name in PILES)
+            if task.kind == REFINE:
+                cut = Cut(
+                    placed=placed,
+                    root_part=work.load("root-part"),
+                    between=work.load("between"),
+                )
+                share = WindowShare(work, cut)
+                for item in task.items:
+                    share.refine(task.facts["most_edges"], task.facts["more_rows"], item)
+            else:
+                writer = _writer(source, work)
+                for part in task.items:
+                    writer.write_inner(part, piles, placed, work["refined"]["piles"][part])
+    except InputError as error:
+        crew.fail(str(error))
+        raise
+    except OSError as error:
+        sentence = f"{error.strerror or error}; make room and run the same command again"
+        crew.fail(sentence)
+        raise InputError(sentence) from error
+
+
+def _writer(source: GraphOnDisk, work: WorkFolder) -> Writer:
+    """Make what writes parts, once their roots are ordered."""
+    features, tables = source.features, tables_of(work)
+    dealt = None if features is None else Dealt(features, tables, work.folder)
+    return Writer(source, tables, work.path(PARTS), work, dealt)
 
 
 def _finish(work: WorkFolder, directory: Path) -> Manifest:
@@ -157,6 +215,7 @@ class _Run:
         places: Places,
         settings: Settings,
         work: WorkFolder,
+        crew: Crew,
         progress: Progress | None,
     ) -> None:
         if settings.num_parts > source.edges.num_vertices:
@@ -165,14 +224,13 @@ class _Run:
                 f"{source.vertices.name!r} has {source.edges.num_vertices}; ask for fewer parts"
             )
         self.source, self.places, self.settings, self.work = source, places, settings, work
-        self.progress = progress
+        self.crew, self.progress = crew, progress
         if self.work["memory_bytes"] is None:
             self.work.record(memory_bytes=settings.memory_bytes)
         self.memory_bytes = int(self.work["memory_bytes"])
         self.budget: Budget = budget_of(source, settings.num_parts, self.memory_bytes)
         dtype = record_of(source.edges.num_vertices, has_position=source.has_edge_values)
-        self.piles = Piles(places.work, "pile", dtype)
-        self.placed = Piles(places.work, "placed", dtype)
+        self.piles, self.placed = (Piles(places.work, name, dtype) for name in PILES)
         disk = self._check_disk(dtype.itemsize)
         guess = int(CUT_GUESS * source.edges.num_edges)
         self._note(
@@ -290,7 +348,7 @@ class _Run:
                 more_rows=max(rows_at_destination - rows, 0),
                 window_edges=self.budget.window_edges,
             )
-            refine(self.work, cut, goal, self.progress)
+            refine(self.work, cut, goal, self.crew, self.progress)
         self.work.record(is_refined=True)
 
     def arrange(self) -> None:
@@ -319,11 +377,10 @@ class _Run:
         """Write the parts, then the manifest, and give the directory its name."""
         folder = self.work.path(PARTS)
         folder.mkdir(exist_ok=True)
-        features, tables = self.source.features, tables_of(self.work)
-        dealt = None if features is None else Dealt(features, tables, self.work.folder)
-        writer = Writer(self.source, tables, folder, self.work, dealt)
+        writer = _writer(self.source, self.work)
         clock = StageProgress("writing", "edges", self.source.edges.num_edges, self.progress)
-        writer.write_parts(self.piles, self.placed, self.work["refined"]["piles"], clock)
+        pile_of = self.work["refined"]["piles"]
+        writer.write_parts(self.piles, self.placed, pile_of, self.crew, clock)
         clock.end()
         written = writer.write_exchange(self.progress)
         manifest = manifest_of(

@@ -1,18 +1,26 @@
-"""Refinement of all parts, a window after another."""
+"""Refinement of all parts, window by window."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.partition.large.clock import Progress, StageProgress
-from distgnn.partition.large.groups import leveller, windows
+from distgnn.partition.large.crew import Crew
+from distgnn.partition.large.groups import apart, leveller, windows
 from distgnn.partition.large.piles import Piles
 from distgnn.partition.large.windows import Window, WindowFacts, clones_of, refine_window
 from distgnn.partition.large.work import WorkFolder
+
+TASK = "refine"
+"""Name of the task of which each item is a window."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -44,26 +52,40 @@ class Cut:
         return int(self.between.shape[0])
 
 
-def refine(work: WorkFolder, cut: Cut, goal: RefineLimits, progress: Progress | None) -> None:
+def refine(
+    work: WorkFolder, cut: Cut, goal: RefineLimits, crew: Crew, progress: Progress | None
+) -> None:
     """Refine until every part was in its windows, then where parts hold too many edges.
 
-    Records under `refined` the windows done, the pile of each part, the clones of each part, the
-    rows that travel, and the rows that travelled before.
+    Windows that have no part in common are refined from the same state, each by any rank, so that
+    the outcome is that of one rank. Records under `refined` the windows done, the pile of each
+    part, the clones of each part, the rows that travel, and the rows that travelled before.
 
     Args:
         work: Work folder of the partitioning; `begin` was called.
         cut: The edges between parts.
         goal: Limits to keep.
+        crew: Ranks that share the windows.
         progress: Called with one line of text now and then.
     """
     sizes = np.array(work["covered"][1], np.int64)
     planned = windows(cut.between, sizes, goal.window_edges)
     clock = StageProgress("refining", "windows", len(planned), progress)
     clock.skip(min(work["refined"]["windows"], len(planned)))
-    whole = WindowFacts(cut.root_part, np.diag(cut.between).copy())
-    for window in _windows_left(work, cut, goal, planned):
-        _refine_one(work, cut, goal, np.array(window), whole)
-        clock.add(1)
+    share = WindowShare(work, cut)
+    for batch in _batches_left(work, cut, goal, planned):
+        first = work["refined"]["windows"]
+        state = work["refined"]
+        room = max(state["before"] + goal.more_rows - state["rows"], 0) // len(batch)
+        crew.share(
+            TASK,
+            [[number, window] for number, window in enumerate(batch, first)],
+            partial(share.refine, goal.most_edges, room),
+            is_done=share.is_done,
+            facts={"most_edges": goal.most_edges, "more_rows": room},
+        )
+        _take_in(work, cut, share, batch)
+        clock.add(len(batch))
     state = work["refined"]
     clock.end(f"{state['before']} rows to {state['rows']}")
 
@@ -76,7 +98,9 @@ def begin(work: WorkFolder, cut: Cut) -> None:
         cut: The edges between parts; at first, pile p is of part p.
     """
     if work["refined"] is not None:
-        cut.placed.keep_only(work["refined"]["piles"])
+        # Windows of a batch that are done, though not all of it is, have piles that count.
+        share = WindowShare(work, cut)
+        cut.placed.keep_only([*work["refined"]["piles"], *share.fresh_piles()])
         return
     roots = np.bincount(cut.root_part, minlength=cut.num_parts)
     counts = [
@@ -95,56 +119,121 @@ def begin(work: WorkFolder, cut: Cut) -> None:
     )
 
 
-def _windows_left(
+def _batches_left(
     work: WorkFolder, cut: Cut, goal: RefineLimits, planned: list[list[int]]
-) -> Iterator[list[int]]:
+) -> Iterator[list[list[int]]]:
     """Go through the plan, then level parts that hold too many edges, while that helps."""
-    yield from planned[work["refined"]["windows"] :]
+    yield from apart(planned[work["refined"]["windows"] :])
     inner = np.diag(cut.between)
     while work["refined"]["windows"] < len(planned) + cut.num_parts:
         sizes = _sizes(work, cut)
         window = leveller(inner + sizes, sizes, goal.most_edges, goal.window_edges)
         if not window or work["refined"]["is_stuck"]:
             return
-        yield window
+        yield [window]
 
 
 def _sizes(work: WorkFolder, cut: Cut) -> NDArray[np.int64]:
     return np.array([cut.placed.size(pile) for pile in work["refined"]["piles"]], np.int64)
 
 
-def _refine_one(
-    work: WorkFolder, cut: Cut, goal: RefineLimits, parts: NDArray[np.int64], whole: WindowFacts
-) -> None:
+class WindowShare:
+    """Windows that a rank refines, each from the recorded state into piles and a file of its own.
+
+    Args:
+        work: Work folder of the partitioning, with the state that the windows begin from.
+        cut: The edges between parts.
+    """
+
+    def __init__(self, work: WorkFolder, cut: Cut) -> None:
+        self._work = work
+        self._cut = cut
+        self._whole = WindowFacts(cut.root_part, np.diag(cut.between).copy())
+
+    def refine(self, most_edges: int, more_rows: int, item: tuple[int, list[int]]) -> None:
+        """Refine a window.
+
+        Args:
+            most_edges: Number of edges that a part may hold.
+            more_rows: Number of rows that may be added.
+            item: Number of the window, and its parts.
+        """
+        number, parts = item[0], np.array(item[1])
+        state, placed, inner = self._work["refined"], self._cut.placed, self._whole.inner
+        read = [placed.read(state["piles"][part]) for part in parts]
+        edge_part = np.repeat(np.arange(parts.size, dtype=np.int32), [one.size for one in read])
+        window = Window(parts, np.concatenate(read), edge_part)
+        del read
+        clones = np.array(state["clones"], np.int64)
+        edge_part, own_clones, saved = refine_window(
+            window, self._whole, clones, most_edges=most_edges, more_rows=more_rows
+        )
+        # A pile that is being written is never one that counts.
+        placed.scatter(edge_part, window.records, self.piles_of(number, item[1]))
+        placed.commit()
+        full = inner[parts] + np.bincount(window.edge_part, minlength=parts.size)
+        after = inner[parts] + np.bincount(edge_part, minlength=parts.size)
+        outcome = {
+            "parts": item[1],
+            "clones": own_clones.tolist(),
+            "saved": saved,
+            "is_stuck": bool(after.max() >= full.max()),
+        }
+        self._work.save_json(_name_of(number), outcome)
+
+    def is_done(self, item: tuple[int, list[int]]) -> bool:
+        """Return whether a window was refined."""
+        return self._path(item[0]).exists()
+
+    def outcome(self, number: int) -> dict[str, Any]:
+        """Return what became of a window."""
+        found: dict[str, Any] = json.loads(self._path(number).read_text(encoding="utf-8"))
+        return found
+
+    def remove(self, number: int) -> None:
+        """Remove the file of a window."""
+        self._path(number).unlink(missing_ok=True)
+
+    def piles_of(self, number: int, parts: Sequence[int]) -> list[int]:
+        """Return the piles that a window is written to."""
+        return [part + (number + 1) * self._cut.num_parts for part in parts]
+
+    def fresh_piles(self) -> list[int]:
+        """Return the piles of windows that are done, but not yet part of the state."""
+        piles: list[int] = []
+        for path in self._work.folder.glob("window-*.json"):
+            number = int(path.stem.removeprefix("window-"))
+            if number < self._work["refined"]["windows"]:
+                path.unlink()
+            else:
+                piles += self.piles_of(number, self.outcome(number)["parts"])
+        return piles
+
+    def _path(self, number: int) -> Path:
+        return self._work.path(_name_of(number))
+
+
+def _name_of(number: int) -> str:
+    return f"window-{number:05d}.json"
+
+
+def _take_in(work: WorkFolder, cut: Cut, share: WindowShare, batch: list[list[int]]) -> None:
+    """Make windows part of the state."""
     state = dict(work["refined"])
-    piles, clones = list(state["piles"]), np.array(state["clones"], np.int64)
-    read = [cut.placed.read(piles[part]) for part in parts]
-    edge_part = np.repeat(np.arange(parts.size, dtype=np.int32), [one.size for one in read])
-    window = Window(parts, np.concatenate(read), edge_part)
-    del read
-    edge_part, clones[parts], saved = refine_window(
-        window,
-        whole,
-        clones,
-        most_edges=goal.most_edges,
-        more_rows=max(state["before"] + goal.more_rows - state["rows"], 0),
-    )
-    # A pile that is being written is never one that counts.
-    fresh = parts + (state["windows"] + 1) * cut.num_parts
-    cut.placed.scatter(edge_part, window.records, fresh.tolist())
-    cut.placed.commit()
-    previous = [piles[part] for part in parts]
-    full = whole.inner[parts] + np.bincount(window.edge_part, minlength=parts.size)
-    after = whole.inner[parts] + np.bincount(edge_part, minlength=parts.size)
-    for part, pile in zip(parts, fresh.tolist(), strict=True):
-        piles[part] = pile
-    state.update(
-        windows=state["windows"] + 1,
-        piles=piles,
-        clones=clones.tolist(),
-        rows=state["rows"] - saved,
-        is_stuck=bool(after.max() >= full.max()),
-    )
+    piles, clones = list(state["piles"]), list(state["clones"])
+    previous: list[int] = []
+    numbers = range(state["windows"], state["windows"] + len(batch))
+    for number, parts in zip(numbers, batch, strict=True):
+        outcome = share.outcome(number)
+        previous += [piles[part] for part in parts]
+        fresh = share.piles_of(number, parts)
+        for part, pile, count in zip(parts, fresh, outcome["clones"], strict=True):
+            piles[part], clones[part] = pile, count
+        state["rows"] -= outcome["saved"]
+        state["is_stuck"] = outcome["is_stuck"]
+    state.update(windows=numbers.stop, piles=piles, clones=clones)
     work.record(refined=state)
     for pile in previous:
         cut.placed.remove(pile)
+    for number in numbers:
+        share.remove(number)

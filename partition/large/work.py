@@ -21,8 +21,11 @@ PARTS = "parts"
 """Name of the folder that becomes the partition directory."""
 MOVED = "moved"
 """Name of the record, made before `PARTS` is moved away, of the partition's fingerprint."""
+LOCK = "lock"
+"""Name of the file that is locked by the process that works in the folder."""
+CREW = "crew"
+"""Beginning of the names of files by which ranks share the work."""
 _STATE = "state.json"
-_LOCK = "lock"
 
 
 def is_begun(folder: Path) -> bool:
@@ -57,14 +60,28 @@ class WorkFolder:
                 f"cannot write work folder {str(folder)!r}: {error.strerror}; choose another one"
             ) from error
 
+    @classmethod
+    def shared(cls, folder: Path) -> WorkFolder:
+        """Look into the folder of a partitioning that another process leads, as it is now.
+
+        Args:
+            folder: The folder. Nothing may be recorded through what is returned.
+        """
+        found = cls.__new__(cls)
+        found.folder, found.is_new = folder, False
+        found._state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+        return found
+
     def _open(self) -> None:
         path = self.folder / _STATE
         if not self.folder.exists():
             self.folder.mkdir(parents=True)
         if not path.exists():
-            # An empty folder may be left by a run that ended before its first record.
-            own = (_LOCK, f"{_STATE}.new")
-            if any(item.name not in own for item in self.folder.iterdir()):
+            # An empty folder may be left by a run that ended before its first record, and other
+            # ranks of this one may have said that they are there.
+            own = (LOCK, f"{_STATE}.new")
+            names = (item.name for item in self.folder.iterdir())
+            if any(name not in own and not name.startswith(CREW) for name in names):
                 raise InputError(
                     f"work folder {str(self.folder)!r} holds files that are not of a "
                     "partitioning; choose another one"
@@ -97,7 +114,7 @@ class WorkFolder:
 
     def _lock(self) -> None:
         """Keep other processes out; the system ends that with this one."""
-        descriptor = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT)
+        descriptor = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT)
         weakref.finalize(self, os.close, descriptor)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -118,12 +135,7 @@ class WorkFolder:
             **values: JSON values.
         """
         self._state.update(values)
-        temporary = self.folder / f"{_STATE}.new"
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(self._state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.folder / _STATE)
+        self.save_json(_STATE, self._state)
         sync_directory(self.folder)
 
     def path(self, name: str) -> Path:
@@ -144,6 +156,20 @@ class WorkFolder:
             os.fsync(file.fileno())
         temporary.replace(self.path(f"{name}.npy"))
 
+    def save_json(self, name: str, values: Mapping[str, Any]) -> None:
+        """Write values to a file of their own, which appears when it is complete.
+
+        Args:
+            name: Name of the file.
+            values: JSON values.
+        """
+        temporary = self.path(f"{name}.new")
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump(dict(values), file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.path(name))
+
     def load(self, name: str) -> NDArray[Any]:
         """Read what `save` wrote."""
         array: NDArray[Any] = np.load(self.path(f"{name}.npy"))
@@ -158,7 +184,7 @@ class WorkFolder:
         for item in self.folder.iterdir():
             if item.is_dir() and not item.is_symlink():
                 shutil.rmtree(item)
-            elif item.name not in (_STATE, _LOCK):
+            elif item.name not in (_STATE, LOCK):
                 item.unlink()
         shutil.rmtree(self.folder)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -20,6 +19,7 @@ from distgnn.partition.directory.files import write_slices
 from distgnn.partition.directory.layout import SPARSE_FEATURES, part_folder
 from distgnn.partition.directory.manifest import FileRecord, PartCounts
 from distgnn.partition.large.clock import Progress, StageProgress
+from distgnn.partition.large.crew import Crew
 from distgnn.partition.large.dealing import Dealt
 from distgnn.partition.large.piles import Piles, Records
 from distgnn.partition.large.source import GraphOnDisk, Table
@@ -29,6 +29,8 @@ from distgnn.partition.structure import Leaves, VertexTables, leaves_of, structu
 # Records, places, both directions and what sorting them takes.
 BYTES_PER_EDGE = 90
 SLICE_BYTES = 32 << 20
+TASK = "write"
+"""Name of the task of which each item is a part."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +79,7 @@ class Writer:
     """The rows of features, where the source has dense ones."""
 
     def write_parts(
-        self, inner: Piles, placed: Piles, pile_of: list[int], clock: StageProgress
+        self, inner: Piles, placed: Piles, pile_of: list[int], crew: Crew, clock: StageProgress
     ) -> None:
         """Write all that needs no other part, for every part that an earlier run has not done.
 
@@ -87,22 +89,42 @@ class Writer:
             inner: Pile p has the edges inside part p.
             placed: The edges between parts.
             pile_of: (num_parts,) the pile of each part in `placed`.
+            crew: Ranks that share the parts.
             clock: Told of the edges written.
 
         Raises:
             InputError: If a part that was written is gone, and so are its edges or its features.
         """
-        for part, pile in enumerate(pile_of):
-            if not self._is_written(part):
-                records = np.concatenate([inner.read(part), placed.read(pile)])
-                self._check_whole(part, records.size)
-                written = self._write(part, records)
-                _save_record(self.work, part, written)
-            clock.add(_load_record(self.work, part).counts.num_edges)
-            inner.remove(part)
-            placed.remove(pile)
-            if self.dealt is not None:
-                self.dealt.remove(part)
+        ended: set[int] = set()
+
+        def is_written(part: int) -> bool:
+            """Ask, and end with a part once it is there."""
+            if part not in ended and self._is_written(part):
+                ended.add(part)
+                clock.add(_load_record(self.work, part).counts.num_edges)
+                inner.remove(part)
+                placed.remove(pile_of[part])
+                if self.dealt is not None:
+                    self.dealt.remove(part)
+            return part in ended
+
+        def write(part: int) -> None:
+            self.write_inner(part, inner, placed, pile_of[part])
+
+        crew.share(TASK, range(len(pile_of)), write, is_done=is_written)
+
+    def write_inner(self, part: int, inner: Piles, placed: Piles, pile: int) -> None:
+        """Write what a part knows by itself.
+
+        Args:
+            part: Its number.
+            inner: Pile p has the edges inside part p.
+            placed: The edges between parts.
+            pile: Pile of the part in `placed`.
+        """
+        records = np.concatenate([inner.read(part), placed.read(pile)])
+        self._check_whole(part, records.size)
+        _save_record(self.work, part, self._write(part, records))
 
     def _is_written(self, part: int) -> bool:
         """Return whether a part is recorded and its files are there."""
@@ -261,13 +283,7 @@ def _record_path(work: WorkFolder, part: int) -> Path:
 
 
 def _save_record(work: WorkFolder, part: int, written: Written) -> None:
-    path = _record_path(work, part)
-    temporary = path.with_suffix(".new")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(asdict(written), file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    work.save_json(_record_path(work, part).name, asdict(written))
 
 
 def _load_record(work: WorkFolder, part: int) -> Written:

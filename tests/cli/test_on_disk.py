@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import gzip
 import importlib
+import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -36,6 +40,41 @@ def test_a_folder_of_arrays_is_cut_on_disk_if_asked(distgnn, folder, here):
     in_memory = distgnn(*COMMAND, "--overwrite", "--json")
     assert in_memory.json["method"] == "metis"
     assert outcome.json["halo_rows"] <= 1.3 * in_memory.json["halo_rows"]
+
+
+def on_ranks(size, *words):
+    """Run a command on ranks as torchrun starts them; status, output and errors of each."""
+    job = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "TORCHELASTIC_RUN_ID": "x"}
+    job |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29517"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "distgnn", *map(str, words)],
+            env={**os.environ, **job, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    said = [rank.communicate(timeout=200) for rank in ranks]
+    return [(rank.returncode, *words) for rank, words in zip(ranks, said, strict=True)]
+
+
+def test_ranks_share_the_work_on_disk_and_the_first_one_reports(distgnn, folder, here):
+    words = (*COMMAND, "--out-of-core", "on", "--memory", "1GiB", "--json")
+    alone = distgnn(*words).json
+    (here / "p").rename(here / "alone")
+    (status, shown, notes), other = on_ranks(2, *words)
+    assert (status, other) == (0, (0, "", "")), (notes, other)
+    assert json.loads(shown)["halo_rows"] == alone["halo_rows"]
+    files = read_manifest("alone").files
+    assert {name: one.sha256 for name, one in read_manifest("p").files.items()} == {
+        name: one.sha256 for name, one in files.items()
+    }
+    # The first one alone can say that the directory is there.
+    (status, _, said), other = on_ranks(2, *words)
+    assert status == 2
+    assert said.startswith("distgnn: 'p' already holds a partition; replace it with --overwrite")
 
 
 def test_edges_stay_on_disk_where_the_methods_in_memory_would_not_fit(distgnn, here):

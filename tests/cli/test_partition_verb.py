@@ -191,7 +191,8 @@ def test_it_refuses_to_run_under_mpirun(distgnn, ring, monkeypatch):
         monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", str(value))
     sentence = distgnn("partition", ring, "--parts", 2, "--out", "p").sentence
     assert sentence == (
-        "distgnn partition runs in one process, but 4 were started; run it without mpirun"
+        "distgnn partition runs in one process, but 4 were started; run it without mpirun, or "
+        "with --out-of-core on, which shares the work among ranks"
     )
 
 

@@ -1,0 +1,216 @@
+"""Ranks that share the work of a partitioning: the outcome of one, kills, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from large_graphs import write_folder
+from large_runs import communities
+
+from distgnn.datasets import InputError
+from distgnn.partition.large import crew as crew_module
+from distgnn.partition.large.crew import Crew
+from distgnn.partition.large.work import CREW, WorkFolder
+
+NUM_PARTS = 8
+
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+from large_graphs import open_folder, roots_by_metis
+from distgnn.partition.large import clock
+from distgnn.partition.large.budget import least_bytes
+from distgnn.partition.large.crew import Crew
+from distgnn.partition.large.input import SourceText
+from distgnn.partition.large.pipeline import Places, Settings, assist, partition
+from distgnn.partition.large.windows import BYTES_PER_EDGE
+
+clock.INTERVAL_S = 0.0
+folder, out, rank, size, last = Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:])
+told = 0
+def note(line):
+    global told
+    told += 1
+    print(line, flush=True)
+    if told == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+source = open_folder(folder)
+memory = least_bytes(source, 8) + source.edges.num_edges // 6 * BYTES_PER_EDGE
+places = Places(directory=out, work=out.with_suffix(".work"))
+given = SourceText(source=str(folder))
+crew = Crew(places.work, rank, size)
+if rank:
+    assist(lambda: given, places, crew)
+else:
+    settings = Settings(num_parts=8, memory_bytes=memory)
+    partition(given, places, settings, choose_roots=roots_by_metis, crew=crew, progress=note)
+"""
+
+
+def start(folder: Path, out: Path, size: int, last: int = 0) -> list[subprocess.Popen[str]]:
+    """Start the ranks of a job; the first one kills itself at a line of its progress."""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", CHILD, *map(str, (folder, out, rank, size, last))],
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+
+
+def ends(ranks: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
+    """Wait for the ranks; their statuses and what they said."""
+    said = [rank.communicate(timeout=200) for rank in ranks]
+    return [(rank.returncode, *words) for rank, words in zip(ranks, said, strict=True)]
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_folder(tmp_path_factory.mktemp("crew") / "graph", communities(1500))
+
+
+@pytest.fixture(scope="module")
+def alone(graph: Path) -> Path:
+    """The partition that one rank makes."""
+    [(status, said, _)] = ends(start(graph, graph.parent / "alone", 1))
+    assert status == 0
+    # Windows that have no part in common, and others after them.
+    (line,) = [one for one in said.splitlines() if "refining: " in one and " rows to " in one]
+    assert int(line.split()[1]) > 3
+    (graph.parent / "said").write_text(said)
+    return graph.parent / "alone"
+
+
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_any_number_of_ranks_writes_the_files_of_one(
+    size: int, graph: Path, alone: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    found = ends(start(graph, out, size))
+    assert [one[0] for one in found] == [0] * size, found
+    assert files_in(out) == files_in(alone)
+    assert not out.with_suffix(".work").exists()
+
+
+@pytest.mark.parametrize("share", [0.6, pytest.param(0.9, marks=pytest.mark.slow)])
+def test_ranks_whose_first_one_was_killed_go_on_to_the_same_files(
+    share: float, graph: Path, alone: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    num_lines = len((alone.parent / "said").read_text().splitlines())
+    killed, other = ends(start(graph, out, 2, last=int(share * num_lines)))
+    # The others of a job that no launcher ends go, too.
+    assert (killed[0], other[0]) == (-9, 0), (killed, other)
+    assert not out.exists()
+    again = ends(start(graph, out, 2))
+    assert [one[0] for one in again] == [0, 0], again
+    assert files_in(out) == files_in(alone)
+
+
+def on_threads(folder: Path, size: int, lead: Callable[[Crew], None]) -> list[list[Any]]:
+    """Let rank 0 lead, and the others note the items of their tasks."""
+    done: list[list[Any]] = [[] for _ in range(size)]
+
+    def assist(crew: Crew) -> None:
+        for task in crew.tasks():
+            for item in task.items:
+                done[crew.rank].append((task.kind, task.facts, item))
+                (folder / f"done-{item}").touch()
+
+    others = [
+        threading.Thread(target=assist, args=(Crew(folder, r, size),)) for r in range(1, size)
+    ]
+    for other in others:
+        other.start()
+    crew = Crew(folder, 0, size)
+    try:
+        crew.begin()
+        lead(crew)
+    finally:
+        crew.end()
+        for other in others:
+            other.join(60)
+    assert not any(other.is_alive() for other in others)
+    return done
+
+
+def test_items_are_dealt_in_turns_and_none_is_done_twice(tmp_path: Path) -> None:
+    own: list[int] = []
+
+    def lead(crew: Crew) -> None:
+        def do(item: int) -> None:
+            own.append(item)
+            (tmp_path / f"done-{item}").touch()
+
+        def is_done(item: int) -> bool:
+            return (tmp_path / f"done-{item}").exists()
+
+        (tmp_path / "done-1").touch()
+        crew.share("first", range(7), do, is_done=is_done, facts={"x": 1})
+        crew.share("second", [10, 11], do, is_done=is_done)
+
+    done = on_threads(tmp_path, 3, lead)
+    # Item 1 was there.
+    assert own == [0, 4, 10]
+    assert done[1] == [("first", {"x": 1}, 2), ("first", {"x": 1}, 5), ("second", {}, 11)]
+    assert done[2] == [("first", {"x": 1}, 3), ("first", {"x": 1}, 6)]
+
+
+def test_files_of_an_earlier_job_are_no_task(tmp_path: Path) -> None:
+    members = {"1": "somebody else"}
+    task = {"number": 1, "kind": "x", "members": members, "facts": {}, "items": [0, 1]}
+    (tmp_path / f"{CREW}.json").write_text(json.dumps(task))
+    (tmp_path / f"{CREW}-00001.json").write_text(json.dumps({"id": "somebody else"}))
+    assert on_threads(tmp_path, 2, lambda crew: None) == [[], []]
+
+
+def test_a_rank_that_failed_ends_the_first_with_its_sentence(tmp_path: Path) -> None:
+    def fail() -> None:
+        crew = Crew(tmp_path, 1, 2)
+        for _ in crew.tasks():
+            crew.fail("no space left")
+            return
+
+    other = threading.Thread(target=fail)
+    other.start()
+    crew = Crew(tmp_path, 0, 2)
+    crew.begin()
+    with pytest.raises(InputError, match=r"^rank 1: no space left$"):
+        crew.share("x", [0, 1], lambda item: None, is_done=lambda item: False)
+    other.join(60)
+
+
+def test_ranks_that_do_not_see_each_other_do_not_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew_module, "START_S", 0.2)
+    with pytest.raises(InputError, match=r"^rank 1 was not seen in '.*' within 0\.2 s; all ranks"):
+        Crew(tmp_path, 0, 2).begin()
+    with pytest.raises(InputError, match=r"^rank 0 did not begin to work in '.*' within 0\.2 s"):
+        next(Crew(tmp_path / "elsewhere", 1, 2).tasks())
+
+
+def test_a_folder_in_which_only_a_rank_has_spoken_is_new(tmp_path: Path) -> None:
+    (tmp_path / f"{CREW}-00001.json").write_text("{}")
+    assert WorkFolder(tmp_path, {"a": 1}).is_new
