@@ -27,7 +27,14 @@ from distgnn.partition.large.input import ARRAYS, SourceText
 from distgnn.partition.large.ordering import arrange
 from distgnn.partition.large.piles import Piles, record_of
 from distgnn.partition.large.refining import TASK as REFINE
-from distgnn.partition.large.refining import Cut, RefineLimits, WindowShare, begin, refine
+from distgnn.partition.large.refining import (
+    Cut,
+    RefineLimits,
+    WindowShare,
+    WindowTask,
+    begin,
+    refine,
+)
 from distgnn.partition.large.source import GraphOnDisk
 from distgnn.partition.large.split import plan, split
 from distgnn.partition.large.work import MOVED, PARTS, WorkFolder, is_complete
@@ -162,13 +169,13 @@ def assist(given: Callable[[], SourceText], places: Places, crew: Crew) -> None:
                     root_part=work.load("root-part"),
                     between=work.load("between"),
                 )
-                share = WindowShare(work, cut)
+                share, facts = WindowShare(work, cut), WindowTask(**task.facts)
                 for item in task.items:
-                    share.refine(task.facts["most_edges"], task.facts["more_rows"], item)
+                    share.refine(facts, item)
             else:
                 writer = _writer(source, work)
                 for part in task.items:
-                    writer.write_inner(part, piles, placed, work["refined"]["piles"][part])
+                    writer.write_inner(part, piles, placed, task.facts["piles"][part])
     except InputError as error:
         crew.fail(str(error))
         raise

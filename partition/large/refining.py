@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,15 +74,15 @@ def refine(
     clock.skip(min(work["refined"]["windows"], len(planned)))
     share = WindowShare(work, cut)
     for batch in _batches_left(work, cut, goal, planned):
-        first = work["refined"]["windows"]
         state = work["refined"]
-        room = max(state["before"] + goal.more_rows - state["rows"], 0) // len(batch)
+        room = max(state["before"] + goal.more_rows - state["rows"], 0)
+        facts = WindowTask(state["piles"], state["clones"], goal.most_edges, room // len(batch))
         crew.share(
             TASK,
-            [[number, window] for number, window in enumerate(batch, first)],
-            partial(share.refine, goal.most_edges, room),
+            [[number, window] for number, window in enumerate(batch, state["windows"])],
+            partial(share.refine, facts),
             is_done=share.is_done,
-            facts={"most_edges": goal.most_edges, "more_rows": room},
+            facts=facts._asdict(),
         )
         _take_in(work, cut, share, batch)
         clock.add(len(batch))
@@ -137,11 +137,27 @@ def _sizes(work: WorkFolder, cut: Cut) -> NDArray[np.int64]:
     return np.array([cut.placed.size(pile) for pile in work["refined"]["piles"]], np.int64)
 
 
+class WindowTask(NamedTuple):
+    """State that the windows of a batch begin from, and their limits.
+
+    Attributes:
+        piles: (num_parts,) the pile of each part.
+        clones: (num_parts,)
+        most_edges: Number of edges that a part may hold.
+        more_rows: Number of rows that a window may add.
+    """
+
+    piles: list[int]
+    clones: list[int]
+    most_edges: int
+    more_rows: int
+
+
 class WindowShare:
-    """Windows that a rank refines, each from the recorded state into piles and a file of its own.
+    """Windows that a rank refines, each into piles and a file of its own.
 
     Args:
-        work: Work folder of the partitioning, with the state that the windows begin from.
+        work: Work folder of the partitioning.
         cut: The edges between parts.
     """
 
@@ -150,23 +166,25 @@ class WindowShare:
         self._cut = cut
         self._whole = WindowFacts(cut.root_part, np.diag(cut.between).copy())
 
-    def refine(self, most_edges: int, more_rows: int, item: tuple[int, list[int]]) -> None:
+    def refine(self, task: WindowTask, item: tuple[int, list[int]]) -> None:
         """Refine a window.
 
         Args:
-            most_edges: Number of edges that a part may hold.
-            more_rows: Number of rows that may be added.
+            task: State that it begins from.
             item: Number of the window, and its parts.
         """
         number, parts = item[0], np.array(item[1])
-        state, placed, inner = self._work["refined"], self._cut.placed, self._whole.inner
-        read = [placed.read(state["piles"][part]) for part in parts]
+        placed, inner = self._cut.placed, self._whole.inner
+        read = [placed.read(task.piles[part]) for part in parts]
         edge_part = np.repeat(np.arange(parts.size, dtype=np.int32), [one.size for one in read])
         window = Window(parts, np.concatenate(read), edge_part)
         del read
-        clones = np.array(state["clones"], np.int64)
         edge_part, own_clones, saved = refine_window(
-            window, self._whole, clones, most_edges=most_edges, more_rows=more_rows
+            window,
+            self._whole,
+            np.array(task.clones, np.int64),
+            most_edges=task.most_edges,
+            more_rows=task.more_rows,
         )
         # A pile that is being written is never one that counts.
         placed.scatter(edge_part, window.records, self.piles_of(number, item[1]))

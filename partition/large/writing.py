@@ -111,7 +111,8 @@ class Writer:
         def write(part: int) -> None:
             self.write_inner(part, inner, placed, pile_of[part])
 
-        crew.share(TASK, range(len(pile_of)), write, is_done=is_written)
+        parts, facts = range(len(pile_of)), {"piles": pile_of}
+        crew.share(TASK, parts, write, is_done=is_written, facts=facts)
 
     def write_inner(self, part: int, inner: Piles, placed: Piles, pile: int) -> None:
         """Write what a part knows by itself.
