@@ -4,7 +4,7 @@
         [--rates 10gbit,1gbit,100mbit] [--sets A B] [--cuts metis,random]
         [--halos exact,bf16,int8,int4,int2] [--evaluations exact,screened]
         [--weights exact,int8] [--optimizers adam,kfac,mlp+kfac] [--epochs 100] [--eval-every 1]
-        [--timed 10] [--dry] [--only-table] [--record]
+        [--timed 10] [--dry] [--only-table] [--record] [--title T]
 
 Hosts with one rank each, gloo over TCP; a rate may end in a delay, as 20mbit/50ms does. At each
 rate and on each cut, exact training comes first; its best validation metric less half a point is
@@ -442,6 +442,7 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true", help="without hosts and links")
     parser.add_argument("--only-table", action="store_true", help="make no more runs")
     parser.add_argument("--record", action="store_true")
+    parser.add_argument("--title", default="What rows are sent as", help="section to write")
     options = parser.parse_args()
     if not (options.dry or options.only_table):
         lab.folder_of_lab()
@@ -451,7 +452,7 @@ def main() -> None:
         make_runs(options, done)
     lines = lines_of(done, options)
     if options.record:
-        record("What rows are sent as", lines)
+        record(options.title, lines)
     else:
         print("\n".join(lines))
 
