@@ -25,7 +25,8 @@ def add_disk_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory",
         type=size,
         metavar="SIZE",
-        help="what partitioning out of core may take, such as 8GiB (default: most of what is free)",
+        help="what partitioning out of core may take on each rank, such as 8GiB (default: most of "
+        "what is free)",
     )
     parser.add_argument(
         "--work",

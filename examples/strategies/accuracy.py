@@ -314,6 +314,12 @@ def commits(done: dict[Cell, dict[str, Any]], options: argparse.Namespace) -> st
     return " and ".join(sorted(made))
 
 
+def write_page(name: str, title: str, flags: str, lines: list[str]) -> None:
+    """Write a page of this folder that a script has made."""
+    body = "\n".join(lines).lstrip("\n")
+    (HERE / name).write_text(f"# {title}\n{flags}\n\n{body}\n")
+
+
 def main() -> int:
     """Make the runs that are left, and print the table."""
     options = read_options(str(__doc__).splitlines()[0])
@@ -321,14 +327,14 @@ def main() -> int:
     lines = table(done, options)
     print("\n".join(lines))
     if options.record:
-        title = "# Accuracy with coded rows\nWritten by `accuracy.py`.\n"
         flags = (
+            "Written by `accuracy.py`.\n\n"
             f"At most {options.epochs} epochs, evaluated every {options.eval_every}. Test metric "
             "of the best validation epoch,\nmean and standard error over seeds; codes as points "
             "more or less than exact training of the same seed.\n"
-            f"Commit {commits(done, options)}.\n"
+            f"Commit {commits(done, options)}."
         )
-        (HERE / "ACCURACY.md").write_text("\n".join([title, flags, *lines]) + "\n")
+        write_page("ACCURACY.md", "Accuracy with coded rows", flags, lines)
     return 0
 
 

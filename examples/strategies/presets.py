@@ -17,7 +17,16 @@ import statistics
 import sys
 from typing import TYPE_CHECKING, Any
 
-from accuracy import HERE, Cell, cells, commits, describe, differences, make_runs, read_options
+from accuracy import (
+    Cell,
+    cells,
+    commits,
+    describe,
+    differences,
+    make_runs,
+    read_options,
+    write_page,
+)
 
 from distgnn.training.config.presets import PRESETS
 
@@ -99,8 +108,8 @@ def main() -> int:
     lines = list(tables(done, options))
     print("\n".join(lines))
     if options.record:
-        title = "# Presets beside exact training\nWritten by `presets.py`.\n"
         flags = (
+            "Written by `presets.py`.\n\n"
             f"At most {options.epochs} epochs, evaluated every {options.eval_every}. Points are "
             "more or less than exact training of the same\nseed, mean and standard error, at the "
             f"best validation epoch. The goal is {100 * BELOW:g} points below the best validation "
@@ -109,7 +118,7 @@ def main() -> int:
             "reach it.\n"
             f"Commit {commits(done, options)}."
         )
-        (HERE / "PRESETS.md").write_text("\n".join([title, flags, *lines]) + "\n")
+        write_page("PRESETS.md", "Presets beside exact training", flags, lines)
     return 0
 
 

@@ -13,6 +13,7 @@ import os
 import struct
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -61,6 +62,7 @@ class Crew:
         self._folder = folder
         self._number = 0
         self._ids: list[str] = []
+        self._lock: int | None = None
 
     def begin(self) -> None:
         """Wait for all ranks of this job; rank 0, once it holds the folder's lock.
@@ -141,6 +143,8 @@ class Crew:
             if told.get("members", {}).get(str(self.rank)) == own and told["number"] != done:
                 if told["kind"] == _END:
                     return
+                if not done:  # the first task may have come after the beginning was told
+                    self._hold()
                 done, polls = told["number"], 0
                 if told["kind"] != _BEGIN:
                     items = told["items"][self.rank :: self.size]
@@ -173,18 +177,31 @@ class Crew:
             return True
         return False
 
+    def _hold(self) -> None:
+        """Lock this rank's byte until the process ends.
+
+        No other job begins in the folder while a rank that has lost its rank 0 still writes.
+        """
+        descriptor = self._lock_file()
+        if descriptor is not None:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, self.rank)
+
     def _is_led(self) -> bool:
-        """Whether rank 0 holds the lock of the folder."""
-        try:
-            descriptor = os.open(self._folder / LOCK, os.O_RDWR)
-        except OSError:
+        """Whether rank 0 holds the first byte of the folder's lock."""
+        descriptor = self._lock_file()
+        if descriptor is None:
             return False
-        try:
-            asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            found = fcntl.fcntl(descriptor, fcntl.F_GETLK, asked)
-            return bool(struct.unpack_from("h", found)[0] != fcntl.F_UNLCK)
-        finally:
-            os.close(descriptor)
+        asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        found = fcntl.fcntl(descriptor, fcntl.F_GETLK, asked)
+        return bool(struct.unpack_from("h", found)[0] != fcntl.F_UNLCK)
+
+    def _lock_file(self) -> int | None:
+        """Open the file of the lock once: closing it would give up what this process locked."""
+        if self._lock is None:
+            with suppress(OSError):
+                self._lock = os.open(self._folder / LOCK, os.O_RDWR)
+                weakref.finalize(self, os.close, self._lock)
+        return self._lock
 
     def _tell(self, kind: str, items: Sequence[Any], facts: Mapping[str, Any]) -> None:
         self._number += 1

@@ -113,11 +113,16 @@ class WorkFolder:
         self._state, self.is_new = found, False
 
     def _lock(self) -> None:
-        """Keep other processes out; the system ends that with this one."""
+        """Keep other processes out; the system ends that with this one.
+
+        The first byte of the lock's file is of the process that leads, byte r of rank r. Ranks of
+        this job take theirs later, so any that is taken now is of one that another job has left.
+        """
         descriptor = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT)
         weakref.finalize(self, os.close, descriptor)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(descriptor, fcntl.LOCK_UN, 0, 1)
         except BlockingIOError as error:
             raise InputError(
                 f"another process works in folder {str(self.folder)!r}; wait for its end, or "

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 
 import numpy as np
 import pytest
@@ -44,7 +45,11 @@ def test_a_folder_of_arrays_is_cut_on_disk_if_asked(distgnn, folder, here):
 
 def on_ranks(size, *words):
     """Run a command on ranks as torchrun starts them; status, output and errors of each."""
-    job = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "TORCHELASTIC_RUN_ID": "x"}
+    job = {
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "TORCHELASTIC_RUN_ID": uuid.uuid4().hex,
+    }
     job |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29517"}
     ranks = [
         subprocess.Popen(

@@ -330,7 +330,7 @@ def test_gradients_that_are_added_up_on_machines_first(weights, options, directo
     words = {"epochs": 4, "hidden": 40, "layers": 3, "weights": weights}
     kind = "featureless" if "model" in options else "random"
     found = check(directories(kind, "libra", 3), make_config(**options, **words))
-    # A ring of all ranks that is told as much takes as long.
+    # The sum takes as long as a ring of all ranks in which as many bytes travel.
     summed = found.weights._replace(statistics=())
     told = summed.bytes_in_epoch(3, 3)
     assert summed.ring_bytes(3) == pytest.approx(told / 4)

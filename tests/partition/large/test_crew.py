@@ -128,6 +128,49 @@ def test_ranks_whose_first_one_was_killed_go_on_to_the_same_files(
     assert files_in(out) == files_in(alone)
 
 
+HOLDER = """
+import sys, time
+from pathlib import Path
+from distgnn.partition.large.crew import Crew
+for task in Crew(Path(sys.argv[1]), 1, 2).tasks():
+    print(task.kind, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_no_job_begins_while_a_rank_of_another_one_still_works(tmp_path: Path) -> None:
+    folder, is_over = tmp_path / "work", threading.Event()
+    work = WorkFolder(folder, {})
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(folder)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    crew = Crew(folder, 0, 2)
+
+    def lead() -> None:
+        crew.begin()
+        crew.share("x", [0, 1], lambda item: None, is_done=lambda item: is_over.is_set())
+
+    leading = threading.Thread(target=lead)
+    leading.start()
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "x\n"
+        is_over.set()
+        leading.join(60)
+        # Rank 0 is gone, and the other one is still at its item.
+        del work
+        with pytest.raises(InputError, match=r"^another process works in folder '.*'; wait for"):
+            WorkFolder(folder, {})
+    finally:
+        is_over.set()
+        other.kill()
+        other.communicate()
+    assert not WorkFolder(folder, {}).is_new
+
+
 def on_threads(folder: Path, size: int, lead: Callable[[Crew], None]) -> list[list[Any]]:
     """Let rank 0 lead, and the others note the items of their tasks."""
     done: list[list[Any]] = [[] for _ in range(size)]
