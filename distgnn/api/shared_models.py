@@ -46,6 +46,15 @@ class TorchOptimizer:
         self._parameters = list(trained(model).values())
         self.optimizer: Any = None
 
+    @property
+    def betas(self) -> tuple[float, float] | None:
+        """Shares of the first and the second moment that a step keeps; None for other rules."""
+        group = {} if self.optimizer is None else self.optimizer.param_groups[0]
+        if "betas" not in group:
+            return None
+        first, second = group["betas"]
+        return float(first), float(second)
+
     def state_dict(self) -> dict[int, dict[str, Tensor]]:
         """Return the moments of each parameter by its number, themselves and no copies."""
         if self.optimizer is None:

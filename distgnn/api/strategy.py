@@ -246,6 +246,8 @@ def describe_weights(rule: WeightRule) -> str:
         if rule.is_ring:
             told = describe(rule.codec)
             whose = f"its mean with two neighbors in a ring, who are told changes, {told},"
+        if rule.codes_models:
+            whose += f", found from their changes, {describe(rule.codec)},"
         if rule.background is not None:
             whose = _describe_background(rule.background, whose)
         when = f"after {rule.merge_every}"

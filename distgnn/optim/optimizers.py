@@ -100,6 +100,11 @@ class Optimizer(ABC):
         for parameter in self._parameters:
             parameter.grad = None
 
+    @property
+    def betas(self) -> tuple[float, float] | None:
+        """Shares of the first and the second moment that a step of Adam keeps; None for others."""
+        return None
+
     @abstractmethod
     def state_dict(self) -> dict[int, Moments]:
         """Return what steps depend on by number of the parameter; the same on every rank."""
@@ -226,6 +231,11 @@ class Adam(GradientRule):
     eps: ClassVar[float] = 1e-8
     is_decoupled: ClassVar[bool] = False
     """Whether weights shrink directly instead of through their gradients."""
+
+    @property
+    def betas(self) -> tuple[float, float]:
+        """Shares of the first and the second moment that a step keeps."""
+        return self.beta1, self.beta2
 
     def _begin(self, parameter: Tensor) -> Moments:
         return {

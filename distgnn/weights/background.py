@@ -11,6 +11,7 @@ from distgnn.exchange.sliced import slice_bytes
 from distgnn.exchange.tags import WEIGHTS_TAG
 from distgnn.weights.groups import slices_of
 from distgnn.weights.local_models import LocalModels
+from distgnn.weights.own_models import bound_squares, is_signed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -121,7 +122,7 @@ class BackgroundModels(LocalModels):
                 moves_moments |= name.startswith(_MOMENTS)
         # Means move as their squares do, in either order: only then is one bounded by the other.
         if moves_moments:
-            self._bound_squares()
+            bound_squares(self._optimizer)
 
     def _move(self, model: nn.Module, name: str, snapshot: Tensor, center: Tensor) -> None:
         """Move the weights of a dtype towards the center of a round."""
@@ -136,15 +137,6 @@ class BackgroundModels(LocalModels):
             tensors, torch.split(moved, [each.numel() for each in tensors]), strict=True
         ):
             each.copy_(part.view_as(each))
-
-    def _bound_squares(self) -> None:
-        """Keep means of squares above the squares of means: roots of what is between are taken."""
-        for moments in self._optimizer.state_dict().values():
-            if "square_avg" in moments and "grad_avg" in moments:
-                squares, least = moments["square_avg"], moments["grad_avg"].square()
-                # The square is rounded, and not where a fused operation subtracts it.
-                least *= 1 + 4 * torch.finfo(least.dtype).eps
-                torch.maximum(squares, least, out=squares)
 
     def _center_at(self, name: str, flat: Tensor) -> _Center:
         """Return this rank's slice of a center, which is kept as it is found."""
@@ -163,7 +155,7 @@ class BackgroundModels(LocalModels):
             parts.setdefault(str(each.dtype), []).append(each)
         moments = {} if self._rule.keeps_moments else self._moments(model)
         for name, each in moments.items():
-            kind = _MOMENTS if name.rpartition(".")[2] in _SIGNED else _SQUARES
+            kind = _MOMENTS if is_signed(name) else _SQUARES
             parts.setdefault(f"{kind}.{each.dtype}", []).append(each)
         return parts
 
@@ -203,8 +195,6 @@ class BackgroundModels(LocalModels):
 
 _MOMENTS = "moments"
 _SQUARES = "moments-squared"
-_SIGNED = ("exp_avg", "momentum_buffer", "grad_avg", "prev", "ax")
-"""Moments of optimizers that may be below 0; others are squares, or lengths of steps."""
 _KEPT = ("snapshot", "found", "center", "speed")
 
 

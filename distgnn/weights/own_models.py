@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
@@ -26,6 +27,10 @@ _WEIGHT, _MOMENT = "weight.", "moment."
 
 class HasMoments(Protocol):
     """Optimizer whose moments models that differ can merge."""
+
+    @property
+    def betas(self) -> tuple[float, float] | None:
+        """Shares of the first and the second moment that a step of Adam keeps; None for others."""
 
     def state_dict(self) -> Mapping[int, Mapping[str, Tensor]]:
         """Return the moments of each parameter by its number, themselves and no copies."""
@@ -154,6 +159,50 @@ def _deviation(own: Sequence[Tensor], means: Sequence[Tensor]) -> float:
     distance = sum(float(each.square().sum()) for each in changes)
     norm = sum(float(mean.double().square().sum()) for mean in means)
     return distance / norm if norm else distance
+
+
+_SIGNED = ("exp_avg", "momentum_buffer", "grad_avg", "prev", "ax")
+
+
+def is_moment(name: str) -> bool:
+    """Return whether what is merged under a name belongs to the optimizer, not to the model."""
+    return name.startswith(_MOMENT)
+
+
+def is_signed(name: str) -> bool:
+    """Return whether moments may be below 0; others are squares, or lengths of steps.
+
+    Args:
+        name: Name of the moment in the optimizer, or one that ends in it after a dot.
+    """
+    return name.rpartition(".")[2] in _SIGNED
+
+
+def bound_squares(optimizer: HasMoments) -> None:
+    """Keep squares as large as steps would have left them: they are divided by.
+
+    A merge may leave them smaller than any gradients with such a mean do, and a code rounds them
+    down to zero while the mean stays. Of RMSprop they are at least the square of the mean. Of Adam,
+    with b and B for the shares that its moments keep, Cauchy and Schwarz say::
+
+        m^2 <= v (1 - b)^2 / ((1 - B) (1 - b^2 / B)),  which is 52.8 v for 0.9 and 0.999
+    """
+    ratio = math.inf
+    if optimizer.betas is not None:
+        first, second = optimizer.betas
+        # Else there is no bound, as an old gradient may have left the squares, not the mean.
+        if first**2 < second < 1:
+            ratio = (1 - first) ** 2 / ((1 - second) * (1 - first**2 / second))
+    for moments in optimizer.state_dict().values():
+        for mean, squares, limit in (
+            ("grad_avg", "square_avg", 1.0),
+            ("exp_avg", "exp_avg_sq", ratio),
+        ):
+            if mean in moments and squares in moments and limit < math.inf:
+                least = moments[mean].square() / limit
+                # The square is rounded, and not where a fused operation subtracts it.
+                least *= 1 + 4 * torch.finfo(least.dtype).eps
+                torch.maximum(moments[squares], least, out=moments[squares])
 
 
 def trained(model: nn.Module) -> dict[str, nn.Parameter]:

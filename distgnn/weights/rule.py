@@ -100,8 +100,8 @@ class WeightRule:
     """Rule of the weights that ranks tell each other, and when.
 
     Attributes:
-        codec: Code of large gradients while ranks add them up, or of what neighbors in a ring are
-            told.
+        codec: Code of large gradients while ranks add them up, or of how models changed, which
+            neighbors in a ring are told, or all ranks that find their mean.
         merge_every: Steps from one mean of the models of all ranks to the next; 0 where gradients
             are added up in every step, so that there is one model.
         corrections: Steps after such a mean that are followed by one each, too. Where rows travel
@@ -143,6 +143,11 @@ class WeightRule:
     def is_local(self) -> bool:
         """Whether each rank has a model of its own."""
         return self.merge_every > 0 or self.significance is not None
+
+    @property
+    def codes_models(self) -> bool:
+        """Whether changes of models are told in a code while all ranks find their mean."""
+        return self.merge_every > 0 and not self.is_ring and self.codec != EXACT
 
     @property
     def sends_at_most(self) -> bool:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
-from distgnn.exchange.base import all_reduce_bytes
 from distgnn.exchange.codec import EXACT
-from distgnn.exchange.sliced import sliced_sum
-from distgnn.kernels.seeds import MaskSeeds
-from distgnn.ops.buffers import Buffers
-from distgnn.weights.groups import add_within
-from distgnn.weights.layout import Layout
-from distgnn.weights.machines import sum_on_machines
 from distgnn.weights.strategy import WeightStrategy
+from distgnn.weights.sums import Sums
 from distgnn.weights.table_rows import NO_TABLES
 
 if TYPE_CHECKING:
@@ -26,6 +19,8 @@ if TYPE_CHECKING:
     from distgnn.comm.group import Group
     from distgnn.exchange.clock import Clock
     from distgnn.exchange.codec import CodecSpec
+    from distgnn.kernels.seeds import MaskSeeds
+    from distgnn.ops.buffers import Buffers
     from distgnn.weights.table_rows import TableRows
 
 
@@ -61,9 +56,7 @@ class SummedGradients(WeightStrategy):
     ) -> None:
         super().__init__(group, clock, tables)
         self.codec = codec
-        self._machine_size = machine_size
-        self._seeds = seeds or MaskSeeds()
-        self._buffers = buffers or Buffers(group.device)
+        self._sums = Sums(group, machine_size=machine_size, seeds=seeds, buffers=buffers)
 
     def after_backward(self, model: nn.Module) -> None:
         """Replace each gradient of a model by the sum over ranks; frozen weights have none."""
@@ -89,45 +82,15 @@ class SummedGradients(WeightStrategy):
         with self.clock.timed("weight_sync"):
             rows = [self.tables.of(parameter) for parameter in parameters]
             sent = [_picked(*pair) for pair in zip(parameters, rows, strict=True)]
-            for parameter, picked, total in zip(parameters, rows, self._sums(sent), strict=True):
+            sums, num_bytes = self._sums.of(sent, self.codec)
+            self.bytes_sent += num_bytes
+            for parameter, picked, total in zip(parameters, rows, sums, strict=True):
                 if picked is None:
                     parameter.grad = total
                 else:
                     # The other rows are zero on every rank, and so is their sum.
                     assert parameter.grad is not None, "missing ones were replaced by zeros"
                     parameter.grad[picked] = total
-
-    def _sums(self, sent: Sequence[Tensor]) -> list[Tensor]:
-        """Return the sums over ranks of tensors of one dtype."""
-        dtype = sent[0].dtype
-        layout = Layout.of([tuple(each.shape) for each in sent], self.codec, dtype.itemsize)
-        pairs = list(zip(sent, layout.is_coded, strict=True))
-        exact = sent[0].new_empty(0)
-        if layout.num_exact:
-            exact = torch.cat([each.reshape(-1) for each, is_coded in pairs if not is_coded])
-            self.bytes_sent += self._add_exact(exact)
-        rows = layout.rows(sent, self._buffers)
-        if layout.num_rows:
-            self.bytes_sent += self._add_coded(rows)
-        return layout.split(exact, rows)
-
-    def _add_exact(self, values: Tensor) -> int:
-        """Replace values by their sums over ranks; the bytes that this one sent."""
-        group = self.group
-        if self._machine_size:
-            return sum_on_machines(group, values, self._machine_size, partial(add_within, group))
-        group.all_reduce(values)
-        return all_reduce_bytes(values.nbytes, group.size)
-
-    def _add_coded(self, rows: Tensor) -> int:
-        """Replace rows by their sums over ranks, in a code; the bytes that this one sent."""
-
-        def add(part: Tensor, members: list[int] | None = None) -> int:
-            return sliced_sum(self.group, part, self.codec, self._seeds, self._buffers, members)
-
-        if self._machine_size:
-            return sum_on_machines(self.group, rows, self._machine_size, add)
-        return add(rows)
 
 
 def _picked(parameter: nn.Parameter, rows: Tensor | None) -> Tensor:

@@ -61,7 +61,11 @@ class WeightTraffic(NamedTuple):
             if self.rule.is_ring and num_ranks > 1:
                 return self._ring_bytes(num_ranks) * num_ranks / (2 * (num_ranks - 1) * period)
             num_merges = (1 + self.rule.corrections) * self.rule.may_merge(period)
-            return self._merged_bytes * num_merges / period
+            merged = self._merged_bytes
+            if self.rule.codes_models:
+                layout, row_bytes = self._merged_layout
+                merged = _ITEM_BYTES * layout.num_exact + layout.num_rows * row_bytes
+            return merged * num_merges / period
         layout, row_bytes = self._layout
         if self.rule.machine_size and num_ranks > 1:
             ranks = range(num_ranks)
@@ -111,6 +115,10 @@ class WeightTraffic(NamedTuple):
         is_merged = self.rule.may_merge(num_steps)
         if is_merged and self.rule.is_ring:
             coded = self._ring_bytes(num_ranks)
+        elif is_merged and self.rule.codes_models:
+            layout, row_bytes = self._merged_layout
+            sums.append(_ITEM_BYTES * layout.num_exact)
+            coded = slice_bytes(layout.num_rows, rank, num_ranks, row_bytes)
         elif is_merged and not self._merges_slices(num_ranks, num_steps):
             sums.append(self._merged_bytes)
         if self.rule.votes:
@@ -181,6 +189,9 @@ class WeightTraffic(NamedTuple):
             # A checkpoint takes the mean of the moments, too, even if ranks keep theirs.
             told = num_ranks * self._told_bytes + _ITEM_BYTES * self._num_values
             merged = 2 * _ITEM_BYTES * self._num_values * (1 + self.num_moments)
+            if self.rule.codes_models:
+                # Weights of before, changes, and what is coded, told and found of them.
+                return 3 * merged
             if self.rule.is_ring or self.rule.background is not None:
                 # Three models, what changes, and its message; or weights of before, those that
                 # arrive, what is found and told, and the center.
@@ -227,6 +238,12 @@ class WeightTraffic(NamedTuple):
     def _layout(self) -> tuple[Layout, int]:
         codec = self.rule.codec
         return Layout.of(self.shapes, codec), codec.row_bytes(WIDTH, _ITEM_BYTES)
+
+    @property
+    def _merged_layout(self) -> tuple[Layout, int]:
+        """Weights, and moments, whose changes since the last merge are told in a code."""
+        num_moments = 0 if self.rule.keeps_moments else self.num_moments
+        return self._replace(shapes=self.shapes * (1 + num_moments))._layout
 
 
 NO_WEIGHTS = WeightTraffic()

@@ -308,6 +308,8 @@ def test_gradients_that_are_coded(options, weights, directories):
     [
         "every(3)",
         "every(3)+own-moments",
+        "every(3)+int8",
+        "every(3)+int4+own-moments",
         "every(3)+pairs",
         "every(3)+groups(3)",
         "every(3)+lag(2)+elastic(0.5)",

@@ -184,6 +184,8 @@ def test_the_sum_of_the_center_and_of_all_models_stays(lag, size):
 class _Centered:
     """Moments of a centered RMSprop: squares, which come first, and means."""
 
+    betas = None
+
     def __init__(self, square, mean):
         self.moments = {
             "square_avg": torch.full((1, 5), square),
@@ -323,13 +325,6 @@ def test_words_are_read_and_written_back(how):
         (
             "every(1)+lerp",
             ("--weights lerp at character 10 needs a number above 0 and below 1; write lerp(0.5)"),
-        ),
-        (
-            "int8+every(2)+corrected",
-            (
-                "--weights int8+every(2)+corrected codes gradients, but of models that are merged "
-                "none are sent; use every(2)+corrected, or int8 alone"
-            ),
         ),
         (
             "changed(0.1)+corrected",

@@ -494,13 +494,6 @@ def test_presets_merge_models_within_groups(preset):
             ),
         ),
         (
-            {"weights": "int8+every(2)"},
-            (
-                "--weights int8+every(2) codes gradients, but of models that are merged "
-                "none are sent; use every(2)+mean, or int8 alone"
-            ),
-        ),
-        (
             {"weights": "every(2)", "ema": 0.9},
             (
                 "--ema 0.9 averages the weights of one model, but with --weights "

@@ -45,6 +45,7 @@ class ChannelSettings:
         "a model of its own, and after every K steps all get the mean of weights and moments, or "
         "with +own-moments of weights alone; with +pairs or +groups(G) it is the mean of 2 or G "
         "ranks, drawn for each merge, or with groups(G,order=tournament) or order=grid in turns; "
+        "every(K)+int8+mean finds the mean from how models changed, told in a code; "
         "with +ring each rank mixes its model with those of two neighbors, which may be told in a "
         "code as in every(1)+ring+int8; "
         "lag(L) finds a mean in the background, for models to move to L steps later: corrected by "

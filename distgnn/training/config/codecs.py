@@ -484,10 +484,10 @@ def parse_weights(text: str) -> WeightRule:
     lag = cast("int", answers.get(_LAG, 0))
     _check_moves(text, rule, is_late=bool(lag) or isinstance(apply, Background))
     rule = _in_background(text, rule, apply, lag)
-    if codec != EXACT and not rule.is_ring:
+    if codec != EXACT and (rule.group_size or rule.background):
         raise InputError(
-            f"--weights {text} codes gradients, but of models that are merged none are sent; use "
-            f"{rule.text}, or {codec.text} alone"
+            f"--weights {text} codes how models changed since they were one, but in groups or "
+            f"towards a center they never are; use every(K)+{codec.text}+mean, or drop {codec.text}"
         )
     return replace(rule, codec=codec)
 

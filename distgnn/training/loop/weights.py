@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from distgnn.nn.models import GNN
 from distgnn.optim.qadam import QAdam
 from distgnn.weights.background import BackgroundModels
+from distgnn.weights.coded_models import CodedModels
 from distgnn.weights.local_models import LocalModels
 from distgnn.weights.significant_updates import SignificantUpdates, StepRule
 from distgnn.weights.summed_gradients import SummedGradients
@@ -102,6 +103,10 @@ def build_local(
         return SignificantUpdates(group, clock, optimizer=optimizer, how=rule.significance)
     if rule.is_ring:
         return TrackedRing(
+            group, clock, optimizer=optimizer, rule=rule, seeds=seeds, buffers=buffers
+        )
+    if rule.codes_models:
+        return CodedModels(
             group, clock, optimizer=optimizer, rule=rule, seeds=seeds, buffers=buffers
         )
     kind = LocalModels if rule.background is None else BackgroundModels
