@@ -6,10 +6,11 @@
 
 Graphs are DIR/NAME.npz of --data, else of $DISTGNN_DATA; Cora comes along. Every run trains ranks
 as threads of this process, with the flags of the recipe NAME-MODEL where there is one, unless OWN
-below has a smaller model. Among the halos may be presets, and 0c. A graph
-with several splits takes the one of the seed. Runs are lines of FOLDER/accuracy.jsonl; those that
-are there are not run again, so that an interrupted table goes on. Seeds are the outermost loop:
-the table has all rows after the first. --record puts it into examples/strategies/ACCURACY.md.
+below has a smaller model. Among the halos may be presets, 0c, and words of both channels, as in
+int4/int8. A graph with several splits takes the one of the seed. Runs are lines of the file
+FOLDER/accuracy.jsonl; those that are there are not run again, so that an interrupted table goes on.
+Seeds are the outermost loop: the table has all rows after the first. --record puts it into
+examples/strategies/ACCURACY.md.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from distgnn.training.loop.metrics import summarise
 from distgnn.training.loop.trainer import Trainer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from distgnn.comm.group import Group
     from distgnn.training.config.settings import TrainConfig
@@ -133,7 +134,8 @@ def flags_of(cell: Cell, epochs: int, eval_every: int, num_splits: int) -> dict[
     elif cell.halo in PRESETS:
         flags["preset"] = cell.halo
     else:
-        flags["halo"] = cell.halo
+        flags["halo"], _, weights = cell.halo.partition("/")
+        flags |= {"weights": weights} if weights else {}
     # No end before the others: runs are compared at the same number of epochs.
     flags |= {"epochs": min(epochs, flags.get("epochs", epochs)), "patience": 0}
     return flags | {"split_index": cell.seed % max(num_splits, 1)}
@@ -264,11 +266,14 @@ def _numbers(text: str) -> list[int]:
     return [int(word) for word in text.split(",")]
 
 
-def read_options(purpose: str, **defaults: Any) -> argparse.Namespace:
+def read_options(
+    purpose: str, own: Mapping[str, str] | None = None, **defaults: Any
+) -> argparse.Namespace:
     """Read the command line.
 
     Args:
         purpose: A sentence about the script.
+        own: Help of each flag that only this script has.
         **defaults: Values of flags that are not given, where they are others than here.
     """
     parser = argparse.ArgumentParser(description=purpose)
@@ -284,6 +289,8 @@ def read_options(purpose: str, **defaults: Any) -> argparse.Namespace:
     parser.add_argument("--eval-every", type=int, default=5)
     parser.add_argument("--only-table", action="store_true", help="make no more runs")
     parser.add_argument("--record", action="store_true")
+    for name, help_text in (own or {}).items():
+        parser.add_argument(name, help=help_text)
     parser.set_defaults(**defaults)
     options = parser.parse_args()
     options.data = None if options.data is None else Path(options.data)

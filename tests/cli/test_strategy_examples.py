@@ -69,29 +69,45 @@ def test_the_table_of_accuracy_goes_on_where_it_was(repository, tmp_path):
 
 def test_the_table_of_presets_says_what_the_goal_took(repository, tmp_path):
     script = repository / "examples/strategies/presets.py"
-    words = ["out", "--sets", "cora", "--parts", 2, "--cuts", "random", "--seeds", 1]
-    words += ["--halos", "decentralized", "--epochs", 4, "--eval-every", 2]
+    words = ["out", "--sets", "cora", "--parts", 2, "--cuts", "random,metis", "--seeds", 1]
+    words += ["--halos", "decentralized,int8/int4", "--beside", "random"]
+    words += ["--epochs", 4, "--eval-every", 2]
     shown = run(script, *words, cwd=tmp_path).stdout
-    exact, alone = lines_of(tmp_path / "out/accuracy.jsonl")
-    assert (exact["halo"], alone["halo"]) == ("exact", "decentralized")
-    assert "## cora, gcn, 2 parts, random" in shown.splitlines()
-    for one, row in zip((exact, alone), rows_of(shown), strict=True):
+    runs = lines_of(tmp_path / "out/accuracy.jsonl")
+    assert [one["halo"] for one in runs] == ["exact", "decentralized", "int8/int4"] * 2
+    exact = runs[0]
+    goal = max(point["val_metric"] for point in exact["curve"]) - 0.005
+    best = next(point for point in exact["curve"] if point["val_metric"] >= goal)
+    tables = shown.split("\n## ")
+    assert [table.splitlines()[0] for table in tables[1:]] == [
+        "cora, gcn, 2 parts, random",
+        "cora, gcn, 2 parts, metis, beside exact training on random",
+    ]
+    rows = [row for table in tables[1:] for row in rows_of(table)]
+    for one, row in zip(runs, rows, strict=True):
         assert [point["epochs"] for point in one["curve"]] == [2, 4]
         assert one["curve"][-1]["halo_bytes"] == 4 * one["halo_bytes_per_epoch"]
         assert one["curve"][-1]["weight_bytes"] == 4 * one["weight_bytes_per_epoch"]
         assert 0 < one["curve"][0]["cpu_s"] < one["curve"][1]["cpu_s"]
-        goal = max(point["val_metric"] for point in exact["curve"]) - 0.005
         there = [point for point in one["curve"] if point["val_metric"] >= goal]
         assert row[:2] == [f"`{one['halo']}`", "1"]
         assert row[3] == f"{len(there[:1])} of 1"
         if there:
-            sent = [f"{there[0][name] / 1e6:.2f}" for name in ("halo_bytes", "weight_bytes")]
-            assert row[4:] == [str(there[0]["epochs"]), *sent, f"{there[0]['cpu_s']:.2f}"]
+            sent, least = (
+                [point[name] for name in ("halo_bytes", "weight_bytes")]
+                for point in (there[0], best)
+            )
+            fewer = sum(least) / sum(sent)
+            figures = [f"{number / 1e6:.2f}" for number in sent]
+            figures += [f"{fewer:.2f}", f"{there[0]['cpu_s']:.2f}"]
+            assert row[4:] == [str(there[0]["epochs"]), *figures]
         else:
-            assert row[4:] == ["-"] * 4
-    assert rows_of(shown)[0][2] == f"{100 * exact['test_metric']:.2f} %"
-    points = 100 * (alone["test_metric"] - exact["test_metric"])
-    assert rows_of(shown)[1][2] == f"{points:+.2f}"
+            assert row[4:] == ["-"] * 5
+        points = 100 * (one["test_metric"] - exact["test_metric"])
+        is_first = one is exact
+        assert row[2] == (f"{100 * exact['test_metric']:.2f} %" if is_first else f"{points:+.2f}")
+    weights = [one["weight_bytes_per_epoch"] for one in runs]
+    assert weights[2] < 0.2 * weights[0], "coded sums"
 
 
 def test_the_table_of_epochs_goes_on_where_it_was(repository, tmp_path):
