@@ -241,6 +241,14 @@ PRESETS: Mapping[str, Preset] = {
         "Ramezani et al., Learn Locally, Correct Globally: A Distributed Algorithm for Training "
         "Graph Neural Networks, ICLR 2022",
     ),
+    "qsparse-local": Preset(
+        "delay(1)+int8",
+        "every(4)+int8+mean",
+        "each rank steps by itself, and tells how its model changed in 8 bits a value every four "
+        "steps; rows come one epoch late, so that nobody waits in the steps between",
+        "Basu et al., Qsparse-local-SGD: Distributed SGD with Quantization, Sparsification, and "
+        "Local Computations, NeurIPS 2019",
+    ),
     "skewscout": Preset(
         "exact",
         "every(4)+mean+travel(20)",
