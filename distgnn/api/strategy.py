@@ -250,14 +250,16 @@ def describe_weights(rule: WeightRule) -> str:
             whose += f", found from their changes, {describe(rule.codec)},"
         if rule.background is not None:
             whose = _describe_background(rule.background, whose)
-        when = f"after {rule.merge_every}"
+        count = rule.merge_every
+        when = "after every step" if count == 1 else f"after every {count} steps"
         if rule.corrections:
-            when += f" steps, and after each of the {rule.corrections} that follow"
+            more = rule.corrections
+            when += ", and after the next" if more == 1 else f", and after each of the next {more}"
         if rule.gate is not None:
             when = f"once gradients of {_who(rule.gate)} changed {_level(rule.gate, 'steps')}"
         if rule.travel is not None:
             when += (
-                f" steps at first; every {rule.travel.every} epochs they move by the accuracy that "
+                f" at first; every {rule.travel.every} epochs they move by the accuracy that "
                 f"models lose on other ranks, where {100 * rule.travel.loss:g} points are allowed"
             )
         return f"none; each rank has a model of its own{moments}, and {whose} {when}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 
 def test_a_preset_is_spelled_out_and_nothing_is_trained(distgnn, ring, here):
     outcome = distgnn("train", ring, "--print-strategy", "--preset", "cgx", "--run", "r")
@@ -17,6 +19,39 @@ def test_a_preset_is_spelled_out_and_nothing_is_trained(distgnn, ring, here):
     # 64 columns of 4 bits, and the least and the unit of the row in 2 bytes each.
     assert lines[-2].split() == ["64", "256", "36", "36"]
     assert not (here / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "meaning"),
+    [
+        ("every(1)+mean", "and their mean after every step"),
+        (
+            "every(8,for=1)",
+            "and their mean after every 8 steps, and after each of the 1 that follow",
+        ),
+        ("every(2)+pairs+own-moments", "of 2 each after every 2 steps"),
+        (
+            "every(4)+travel(20)",
+            (
+                "after every 4 steps at first; every 20 epochs they move by the accuracy that models "
+                "lose on other ranks, where 5 points are allowed"
+            ),
+        ),
+        (
+            "every(4)+int8(round=near)+mean",
+            (
+                "found from their changes, 8 bits a value between the least and the largest of the "
+                "row, rounded to the nearest, after every 4 steps"
+            ),
+        ),
+    ],
+)
+def test_merges_of_models_are_put_into_words(words, meaning, distgnn, ring):
+    outcome = distgnn("train", ring, "--print-strategy", "--weights", words)
+    assert outcome.status == 0, outcome
+    lines = {line[:22].strip(): line[22:].strip() for line in outcome.out.splitlines()}
+    assert lines["gradients of weights"].startswith("none; each rank has a model of its own")
+    assert lines["gradients of weights"].endswith(meaning)
 
 
 def test_json_holds_the_canonical_words_and_the_bytes_of_a_row(distgnn, ring):
