@@ -25,16 +25,14 @@ def test_a_preset_is_spelled_out_and_nothing_is_trained(distgnn, ring, here):
     ("words", "meaning"),
     [
         ("every(1)+mean", "and their mean after every step"),
-        (
-            "every(8,for=1)",
-            "and their mean after every 8 steps, and after each of the 1 that follow",
-        ),
+        ("every(8,for=1)", "and their mean after every 8 steps, and after the next"),
+        ("every(8,for=3)", "and their mean after every 8 steps, and after each of the next 3"),
         ("every(2)+pairs+own-moments", "of 2 each after every 2 steps"),
         (
             "every(4)+travel(20)",
             (
-                "after every 4 steps at first; every 20 epochs they move by the accuracy that models "
-                "lose on other ranks, where 5 points are allowed"
+                "after every 4 steps at first; every 20 epochs they move by the accuracy that "
+                "models lose on other ranks, where 5 points are allowed"
             ),
         ),
         (
