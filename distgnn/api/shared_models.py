@@ -46,14 +46,22 @@ class TorchOptimizer:
         self._parameters = list(trained(model).values())
         self.optimizer: Any = None
 
-    @property
-    def betas(self) -> tuple[float, float] | None:
-        """Shares of the first and the second moment that a step keeps; None for other rules."""
-        group = {} if self.optimizer is None else self.optimizer.param_groups[0]
-        if "betas" not in group:
-            return None
-        first, second = group["betas"]
-        return float(first), float(second)
+    def betas(self, number: int) -> tuple[float, float] | None:
+        """Return the shares of both moments that a step keeps; None for other rules than Adam's.
+
+        Args:
+            number: Number of the parameter.
+        """
+        betas = self._group_of(self._parameters[number]).get("betas", ())
+        return (float(betas[0]), float(betas[1])) if len(betas) == 2 else None
+
+    def _group_of(self, parameter: Tensor) -> dict[str, Any]:
+        """Return the group of the optimizer that a parameter is in; empty without one."""
+        groups: list[dict[str, Any]] = [] if self.optimizer is None else self.optimizer.param_groups
+        for group in groups:
+            if any(each is parameter for each in group["params"]):
+                return group
+        return {}
 
     def state_dict(self) -> dict[int, dict[str, Tensor]]:
         """Return the moments of each parameter by its number, themselves and no copies."""
@@ -74,18 +82,18 @@ class TorchOptimizer:
         Returns:
             Number, or values of the shape of the weight; 0 where that is not known yet.
         """
-        groups = [] if self.optimizer is None else self.optimizer.param_groups
-        for group in groups:
-            if any(each is parameter for each in group["params"]):
-                lr = max(float(group["lr"]), _TINY)
-                if "momentum" in group:
-                    return (1 - float(group["momentum"])) / lr
-                moments = self.optimizer.state.get(parameter, {})
-                if "exp_avg_sq" in moments:
-                    square: Tensor = moments["exp_avg_sq"]
-                    kept: float = float(group["betas"][1]) ** float(moments["step"])
-                    size: Tensor = (square / (1 - kept)).sqrt() + float(group["eps"])
-                    return size / lr
+        group = self._group_of(parameter)
+        if not group:
+            return 0.0
+        lr = max(float(group["lr"]), _TINY)
+        if "momentum" in group:
+            return (1 - float(group["momentum"])) / lr
+        moments = self.optimizer.state.get(parameter, {})
+        if "exp_avg_sq" in moments:
+            square: Tensor = moments["exp_avg_sq"]
+            kept: float = float(group["betas"][1]) ** float(moments["step"])
+            size: Tensor = (square / (1 - kept)).sqrt() + float(group["eps"])
+            return size / lr
         return 0.0
 
 
@@ -123,6 +131,7 @@ class SharedModel:
         self.is_local = rule.is_local
         self._words = rule.text
         self._needs_rule = rule.significance is not None
+        self._codes_models = rule.codes_models and not rule.keeps_moments
         self._optimizer = TorchOptimizer(model)
         self._seeds = MaskSeeds()
         self._seeds.seed = seed
@@ -188,6 +197,12 @@ class SharedModel:
             raise InputError(
                 f"weights={self._words!r} does not go with {name}, whose steps are not known to "
                 f"follow one gradient; use {', '.join(_KNOWN[:-1])} or {_KNOWN[-1]}"
+            )
+        if self._codes_models and any(group.get("centered") for group in optimizer.param_groups):
+            raise InputError(
+                f"weights={self._words!r} does not go with {name}(centered=True), whose steps are "
+                "divided by a difference that a code takes for zero; use centered=False, or drop "
+                "the code"
             )
         self._optimizer.optimizer = optimizer
 

@@ -100,9 +100,13 @@ class Optimizer(ABC):
         for parameter in self._parameters:
             parameter.grad = None
 
-    @property
-    def betas(self) -> tuple[float, float] | None:
-        """Shares of the first and the second moment that a step of Adam keeps; None for others."""
+    def betas(self, number: int) -> tuple[float, float] | None:
+        """Return the shares of both moments that a step of Adam keeps; None for other rules.
+
+        Args:
+            number: Number of the parameter.
+        """
+        del number
         return None
 
     @abstractmethod
@@ -232,9 +236,9 @@ class Adam(GradientRule):
     is_decoupled: ClassVar[bool] = False
     """Whether weights shrink directly instead of through their gradients."""
 
-    @property
-    def betas(self) -> tuple[float, float]:
-        """Shares of the first and the second moment that a step keeps."""
+    def betas(self, number: int) -> tuple[float, float]:
+        """Return the shares of both moments that a step keeps, of any parameter."""
+        del number
         return self.beta1, self.beta2
 
     def _begin(self, parameter: Tensor) -> Moments:

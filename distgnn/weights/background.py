@@ -11,7 +11,7 @@ from distgnn.exchange.sliced import slice_bytes
 from distgnn.exchange.tags import WEIGHTS_TAG
 from distgnn.weights.groups import slices_of
 from distgnn.weights.local_models import LocalModels
-from distgnn.weights.own_models import bound_squares, is_signed
+from distgnn.weights.own_models import bound_squares, is_never_negative
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -155,7 +155,7 @@ class BackgroundModels(LocalModels):
             parts.setdefault(str(each.dtype), []).append(each)
         moments = {} if self._rule.keeps_moments else self._moments(model)
         for name, each in moments.items():
-            kind = _MOMENTS if is_signed(name) else _SQUARES
+            kind = _SQUARES if is_never_negative(name) else _MOMENTS
             parts.setdefault(f"{kind}.{each.dtype}", []).append(each)
         return parts
 

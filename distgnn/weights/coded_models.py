@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from distgnn.weights.local_models import LocalModels
-from distgnn.weights.own_models import bound_squares, is_moment, is_signed
+from distgnn.weights.own_models import (
+    bound_squares,
+    is_moment,
+    is_never_negative,
+    is_square,
+)
 from distgnn.weights.sums import Sums
 
 if TYPE_CHECKING:
@@ -33,7 +38,7 @@ class CodedModels(LocalModels):
 
     Changes are smaller than models, and so are errors of their codes. A moment that is a square
     travels as its root, and its mean is that of roots. A code of squares would take most of them
-    for zero, beside the largest of a row, and steps are divided by them.
+    for zero, beside the largest of a row, and steps are divided by them. Only float32 is coded.
 
     Args:
         group: All ranks.
@@ -64,11 +69,17 @@ class CodedModels(LocalModels):
         self._before: dict[str, Tensor] = {}
 
     def after_backward(self, model: nn.Module) -> None:
-        """Scale the gradient; before the first step after a merge the models of all are one."""
+        """Scale the gradient; remember what all ranks have in common before the first step."""
         super().after_backward(model)
-        if not self._before and self.group.size > 1:
-            now = self._merged(model)
-            self._before = {name: _told(name, each).clone() for name, each in now.items()}
+        if self.group.size == 1:
+            return
+        now = self._merged(model)
+        if not self._before:
+            self._remember(now)
+        # An optimizer that begins again has other moments, and a weight may be trained from now on.
+        self._before = {name: each for name, each in self._before.items() if name in now}
+        new = [name for name in now if name not in self._before and not is_moment(name)]
+        self._before |= {name: now[name].clone() for name in new}
 
     @torch.no_grad()
     def _merge(self, model: nn.Module) -> None:
@@ -78,8 +89,7 @@ class CodedModels(LocalModels):
                 self._merge_alike({k: each for k, each in now.items() if each.dtype == dtype})
         if not self._rule.keeps_moments:
             bound_squares(self._optimizer)
-        # What the models became is taken before the next step, as after a checkpoint.
-        self._before = {}
+        self._remember(now)
 
     def _merge_alike(self, now: dict[str, Tensor]) -> None:
         """Merge tensors of one type."""
@@ -92,8 +102,15 @@ class CodedModels(LocalModels):
         sums, num_bytes = self._sums.of(changes, self._rule.codec)
         self.bytes_sent += num_bytes
         for (name, each), total in zip(now.items(), sums, strict=True):
-            found = before[name].add_(total, alpha=1 / self.group.size)
-            each.copy_(found.clamp_(min=0).square_() if _is_root(name) else found)
+            # Two roundings: one of both, where there is an instruction for it, has other bits.
+            found = before[name] + total / self.group.size
+            if is_moment(name) and is_never_negative(name):
+                found.clamp_(min=0)
+            each.copy_(found.square_() if _is_root(name) else found)
+
+    def _remember(self, now: dict[str, Tensor]) -> None:
+        """Keep what all ranks have in common now."""
+        self._before = {name: _told(name, each).clone() for name, each in now.items()}
 
     def _merged(self, model: nn.Module) -> dict[str, Tensor]:
         """Return what is merged, by name."""
@@ -101,8 +118,9 @@ class CodedModels(LocalModels):
         return self._weights(model) | moments
 
     def _others(self) -> dict[str, Tensor]:
-        before = {f"{_BEFORE}{name}": each for name, each in self._before.items()}
-        return super()._others() | before
+        # While models are one, the checkpoint of all has it.
+        before = {} if self._has_one_model else self._before
+        return super()._others() | {f"{_BEFORE}{name}": each for name, each in before.items()}
 
     def _load_others(self, others: dict[str, Tensor], num_steps: int, *, is_one: bool) -> None:
         rest = dict(others)
@@ -113,7 +131,7 @@ class CodedModels(LocalModels):
 
 def _is_root(name: str) -> bool:
     """Return whether the roots of what is merged are told."""
-    return is_moment(name) and not is_signed(name)
+    return is_moment(name) and is_square(name)
 
 
 def _told(name: str, values: Tensor) -> Tensor:

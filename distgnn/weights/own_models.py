@@ -28,12 +28,15 @@ _WEIGHT, _MOMENT = "weight.", "moment."
 class HasMoments(Protocol):
     """Optimizer whose moments models that differ can merge."""
 
-    @property
-    def betas(self) -> tuple[float, float] | None:
-        """Shares of the first and the second moment that a step of Adam keeps; None for others."""
-
     def state_dict(self) -> Mapping[int, Mapping[str, Tensor]]:
         """Return the moments of each parameter by its number, themselves and no copies."""
+
+    def betas(self, number: int) -> tuple[float, float] | None:
+        """Return the shares of both moments that a step of Adam keeps; None for other rules.
+
+        Args:
+            number: Number of the parameter.
+        """
 
 
 class OwnModels(WeightStrategy):
@@ -161,7 +164,11 @@ def _deviation(own: Sequence[Tensor], means: Sequence[Tensor]) -> float:
     return distance / norm if norm else distance
 
 
-_SIGNED = ("exp_avg", "momentum_buffer", "grad_avg", "prev", "ax")
+_SQUARES = (
+    *("exp_avg_sq", "max_exp_avg_sq", "square_avg", "acc_delta", "sum"),
+    *("row_var", "col_var", "variance"),
+)
+_LENGTHS = ("exp_inf", "step_size")
 
 
 def is_moment(name: str) -> bool:
@@ -169,40 +176,67 @@ def is_moment(name: str) -> bool:
     return name.startswith(_MOMENT)
 
 
-def is_signed(name: str) -> bool:
-    """Return whether moments may be below 0; others are squares, or lengths of steps.
+def is_square(name: str) -> bool:
+    """Return whether moments are means or sums of squares.
 
     Args:
         name: Name of the moment in the optimizer, or one that ends in it after a dot.
     """
-    return name.rpartition(".")[2] in _SIGNED
+    return name.rpartition(".")[2] in _SQUARES
+
+
+def is_never_negative(name: str) -> bool:
+    """Return whether moments are squares, or lengths; the name as of `is_square`."""
+    return name.rpartition(".")[2] in _SQUARES + _LENGTHS
 
 
 def bound_squares(optimizer: HasMoments) -> None:
-    """Keep squares as large as steps would have left them: they are divided by.
+    """Keep what steps are divided by as large as any gradients leave it.
 
-    A merge may leave them smaller than any gradients with such a mean do, and a code rounds them
-    down to zero while the mean stays. Of RMSprop they are at least the square of the mean. Of Adam,
-    with b and B for the shares that its moments keep, Cauchy and Schwarz say::
+    A merge may leave it smaller beside a mean, and a code rounds it down to zero while the mean
+    stays. After t steps of Adam, of Adamax, or of a centered RMSprop there is::
 
-        m^2 <= v (1 - b)^2 / ((1 - B) (1 - b^2 / B)),  which is 52.8 v for 0.9 and 0.999
+        m^2 <= v (1 - b)^2 / (1 - B) (1 + r + ... + r^(t-1)),   r = b^2 / B
+        |m| <= u (1 - b)             (1 + r + ... + r^(t-1)),   r = b / B
+        mean of gradients, squared <= mean of squares
+
+    Moments keep the shares b and B. The first is what Cauchy and Schwarz say.
     """
-    ratio = math.inf
-    if optimizer.betas is not None:
-        first, second = optimizer.betas
-        # Else there is no bound, as an old gradient may have left the squares, not the mean.
-        if first**2 < second < 1:
-            ratio = (1 - first) ** 2 / ((1 - second) * (1 - first**2 / second))
-    for moments in optimizer.state_dict().values():
-        for mean, squares, limit in (
-            ("grad_avg", "square_avg", 1.0),
-            ("exp_avg", "exp_avg_sq", ratio),
-        ):
-            if mean in moments and squares in moments and limit < math.inf:
-                least = moments[mean].square() / limit
-                # The square is rounded, and not where a fused operation subtracts it.
-                least *= 1 + 4 * torch.finfo(least.dtype).eps
-                torch.maximum(moments[squares], least, out=moments[squares])
+    for number, moments in optimizer.state_dict().items():
+        if "square_avg" in moments and "grad_avg" in moments:
+            _raise(moments["square_avg"], moments["grad_avg"].square())
+        betas = optimizer.betas(number)
+        if betas is None or "exp_avg" not in moments:
+            continue
+        mean, (first, second) = moments["exp_avg"], betas
+        num_steps = int(moments["step"]) if "step" in moments else _MANY_STEPS
+        if "exp_avg_sq" in moments:
+            limit = _powers(first**2 / second, num_steps) * (1 - first) ** 2 / (1 - second)
+            _raise(moments["exp_avg_sq"], mean.square() / limit)
+        if "exp_inf" in moments:
+            limit = _powers(first / second, num_steps) * (1 - first)
+            _raise(moments["exp_inf"], mean.abs() / limit)
+
+
+_MANY_STEPS = 1000
+
+
+def _powers(ratio: float, count: int) -> float:
+    """Return 1 + r + ... + r^(count - 1), at most the largest number."""
+    if ratio == 1 or count < 2:
+        return float(max(count, 1))
+    # A power that is too large for a float is no bound.
+    power = math.exp(min(count * math.log(ratio), 600.0)) if ratio > 0 else 0.0
+    return (1 - power) / (1 - ratio)
+
+
+def _raise(values: Tensor, least: Tensor) -> None:
+    """Raise values to the least that they can be, and a bit more.
+
+    The least is rounded, and not where a fused operation subtracts it.
+    """
+    least *= 1 + 4 * torch.finfo(least.dtype).eps
+    torch.maximum(values, least, out=values)
 
 
 def trained(model: nn.Module) -> dict[str, nn.Parameter]:

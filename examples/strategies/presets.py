@@ -69,7 +69,7 @@ def row(
     ended = [s for s in known if "curve" in runs[s]]
     found = {s: reached(runs[s], goals[s]) for s in ended}
     points = [one for one in found.values() if one is not None]
-    fewer = [sent(reached(exact[s], goals[s])) / sent(one) for s, one in found.items() if one]
+    fewer = [sent(reached(exact[s], goals[s])) / sent(one) for s, one in found.items() if sent(one)]
     lost = [100 * (runs[s]["test_metric"] - exact[s]["test_metric"]) for s in ended]
     metric = describe(lost, "+")
     if (cell.halo, cell.cut) == ("exact", beside):
@@ -118,6 +118,8 @@ def main() -> int:
         epochs=60,
     )
     options.halos = ["exact", *(name for name in options.halos if name != "exact")]
+    if options.beside not in (None, *options.cuts):
+        sys.exit(f"--beside {options.beside} is none of --cuts {','.join(options.cuts)}; add it")
     done = make_runs(options)
     lines = list(tables(done, options))
     print("\n".join(lines))

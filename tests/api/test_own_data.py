@@ -71,7 +71,10 @@ def test_a_mean_in_every_step_of_gradient_descent_is_the_sum_of_gradients():
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize(
     "words",
-    ["every(4)+mean", "every(2)+pairs+own-moments", "every(2)+ring", "int8", "int8+machines(2)"],
+    [
+        *("every(4)+mean", "every(4)+int8+mean", "every(2)+pairs+own-moments", "every(2)+ring"),
+        *("int8", "int8+machines(2)"),
+    ],
 )
 def test_models_differ_between_merges_and_their_mean_does_not(words, size):
     found = learn(words, size=size, steps=5, make=torch.optim.Adam, lr=0.05)
@@ -280,6 +283,12 @@ def curved(ranks, model):
     optimizer.step(lambda: ranks.backward(model(torch.ones(2, 4)).square().mean()))
 
 
+def centered(ranks, model):
+    optimizer = torch.optim.RMSprop(model.parameters(), centered=True)
+    ranks.backward(model(torch.ones(2, 4)).square().mean())
+    optimizer.step()
+
+
 def another(ranks, model):
     ranks.replicate(torch.nn.Sequential(model), weights="every(3)")
 
@@ -302,6 +311,14 @@ def of_sums(ranks, model):
         ("every(2)", stepped_twice, "once before each step, in place of loss.backward()"),
         ("every(2)", partly, "holds some weights of a model with weights='every(2)+mean', whose"),
         ("every(2)", curved, "does not go with LBFGS, whose steps are not known to follow one"),
+        (
+            "every(2)+int8",
+            centered,
+            (
+                "does not go with RMSprop(centered=True), whose steps are "
+                "divided by a difference that a code takes for zero; use centered=False, or"
+            ),
+        ),
         ("every(2)", of_sums, "weights=None has parameters of another replicated model; replicate"),
         ("every(2)", another, "weights='every(3)' has parameters of another replicated model;"),
     ],

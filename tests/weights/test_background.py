@@ -184,8 +184,6 @@ def test_the_sum_of_the_center_and_of_all_models_stays(lag, size):
 class _Centered:
     """Moments of a centered RMSprop: squares, which come first, and means."""
 
-    betas = None
-
     def __init__(self, square, mean):
         self.moments = {
             "square_avg": torch.full((1, 5), square),
@@ -194,6 +192,9 @@ class _Centered:
 
     def state_dict(self):
         return {0: self.moments}
+
+    def betas(self, number):
+        return None
 
 
 def test_squares_are_bounded_by_means_that_have_moved_too():

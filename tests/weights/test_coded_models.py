@@ -12,6 +12,7 @@ from graphs import cut, make_graph
 from torch import nn
 from training import check_same_values, make_config, run
 
+from distgnn.api.shared_models import TorchOptimizer
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
 from distgnn.exchange.clock import Clock
@@ -153,36 +154,165 @@ def test_squares_are_never_too_small_for_their_means(bits):
     run_ranks(3, partial(train, words=words, steps=10, optimizer="adam", seen=see))
 
 
-@pytest.mark.parametrize(("beta1", "beta2"), [(0.9, 0.999), (0.5, 0.9), (0.95, 0.95), (0.0, 0.5)])
-def test_squares_that_gradients_can_leave_stay(beta1, beta2):
+BETAS = [(0.9, 0.999), (0.5, 0.9), (0.95, 0.9), (0.9, 0.81), (0.0, 0.5)]
+"""Shares that moments keep: old gradients count less in the mean than in its square, or more."""
+
+
+class Kept:
+    """Moments of one parameter, as an optimizer gives them."""
+
+    def __init__(self, betas, **moments):
+        self.moments = {name: torch.as_tensor(value) for name, value in moments.items()}
+        self._betas = betas
+
+    def state_dict(self):
+        return {0: self.moments}
+
+    def betas(self, number):
+        return self._betas
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 7, 300])
+@pytest.mark.parametrize(("beta1", "beta2"), BETAS)
+def test_squares_that_gradients_can_leave_stay(beta1, beta2, num_steps):
     """The largest mean for its square: each gradient is the weight of the mean by the square's."""
-
-    class Moments:
-        betas = (beta1, beta2)
-
-        def state_dict(self):
-            return {0: {"exp_avg": mean, "exp_avg_sq": squares}}
-
-    ages = np.arange(4000)
+    ages = np.arange(num_steps)
     gradients = (beta1 / beta2) ** ages
     first = (1 - beta1) * (beta1**ages * gradients).sum()
     second = (1 - beta2) * (beta2**ages * gradients**2).sum()
     mean = torch.tensor([first, 2 * first, 0.0], dtype=torch.float64)
     squares = torch.tensor([second, second, 0.0], dtype=torch.float64)
-    bound_squares(Moments())
+    bound_squares(Kept((beta1, beta2), step=num_steps, exp_avg=mean, exp_avg_sq=squares))
     np.testing.assert_allclose(squares.numpy(), [second, 4 * second, 0.0], rtol=1e-9)
 
 
-def test_a_square_has_no_bound_where_its_mean_is_kept_for_longer():
-    class Moments:
-        betas = (0.9, 0.5)
+@pytest.mark.parametrize("num_steps", [1, 2, 7, 300])
+@pytest.mark.parametrize(("beta1", "beta2"), BETAS)
+def test_lengths_that_gradients_can_leave_stay(beta1, beta2, num_steps):
+    """The largest mean for its length: gradients were the larger, the older they are."""
+    ages = np.arange(num_steps)
+    mean = torch.tensor([1.0, -2.0, 0.0]).double() * (1 - beta1) * ((beta1 / beta2) ** ages).sum()
+    lengths = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)
+    bound_squares(Kept((beta1, beta2), step=num_steps, exp_avg=mean, exp_inf=lengths))
+    np.testing.assert_allclose(lengths.numpy(), [1, 2, 0], rtol=1e-9)
 
-        def state_dict(self):
-            return {0: {"exp_avg": torch.ones(1), "exp_avg_sq": squares}}
 
-    squares = torch.zeros(1)
-    bound_squares(Moments())
-    assert float(squares) == 0
+OPTIMIZERS = {
+    "Adam": {},
+    "Adam of short squares": {"betas": (0.95, 0.9)},
+    "Adam of the largest": {"amsgrad": True},
+    "NAdam": {},
+    "RAdam": {},
+    "Adamax": {},
+    "RMSprop": {},
+    "Adagrad": {},
+    "Adadelta": {"lr": 1.0},
+    "Rprop": {},
+    "SGD": {"lr": 0.01, "momentum": 0.9},
+}
+"""Optimizers of torch and their options."""
+
+
+class TorchSteps:
+    """A matrix, an optimizer of torch for it, and coded merges after every fourth step."""
+
+    def __init__(self, group, words, make):
+        self.model = nn.Linear(512, 4, bias=False)
+        nn.init.zeros_(self.model.weight)
+        self.own = TorchOptimizer(self.model)
+        self.own.optimizer = make(self.model.parameters())
+        rule = parse_weights(words)
+        kind = CodedModels if rule.codes_models else LocalModels
+        self.strategy = kind(group, Clock(), optimizer=self.own, rule=rule)
+
+    def step(self, gradient):
+        """Take a step; the largest move of a weight."""
+        self.model.weight.grad = gradient.clone()
+        self.strategy.after_backward(self.model)
+        before = self.model.weight.detach().clone()
+        self.own.optimizer.step()
+        moved = float((self.model.weight.detach() - before).abs().max())
+        self.strategy.after_step(self.model)
+        return moved
+
+
+@pytest.mark.parametrize("code", ["int8", "int4"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_no_optimizer_of_torch_takes_longer_steps_with_a_code(name, code):
+    def largest(group, words):
+        kind = getattr(torch.optim, name.split(" ")[0])
+        steps = TorchSteps(group, words, lambda weights: kind(weights, **OPTIMIZERS[name]))
+        drawn = (gradients_of(group.rank, step, [(4, 512)])[0] for step in range(16))
+        return max(steps.step(gradient) for gradient in drawn)
+
+    coded, plain = (
+        max(run_ranks(2, partial(largest, words=words)))
+        for words in (f"every(4)+{code}+mean", "every(4)+mean")
+    )
+    assert coded < 10 * plain
+
+
+def test_moments_that_nobody_knows_travel_as_they_are():
+    def on_rank(group):
+        steps = TorchSteps(group, "every(1)+int8(round=near)+mean", partial(torch.optim.SGD, lr=1))
+        steps.step(torch.ones(4, 512))
+        below = torch.full((4, 512), -1.0 - group.rank)
+        steps.own.optimizer.state[steps.model.weight]["slow"] = below
+        steps.step(torch.ones(4, 512))
+        return below
+
+    for found in run_ranks(2, on_rank):
+        torch.testing.assert_close(found, torch.full((4, 512), -1.5))
+
+
+def test_a_merge_makes_models_one_that_were_changed_in_between():
+    def on_rank(group):
+        steps = TorchSteps(group, "every(1)+int4+mean", partial(torch.optim.SGD, lr=0.01))
+        for step in range(5):
+            steps.step(gradients_of(group.rank, step, [(4, 512)])[0])
+            merged = steps.model.weight.detach().clone()
+            steps.model.weight.data += group.rank
+        return merged
+
+    first, second = run_ranks(2, on_rank)
+    assert torch.equal(first, second)
+
+
+def test_each_parameter_has_the_shares_of_its_group():
+    model = nn.Linear(512, 4)
+    own = TorchOptimizer(model)
+    assert own.betas(0) is None
+    groups = [
+        {"params": [model.bias], "betas": (0.5, 0.9)},
+        {"params": [model.weight], "betas": (0.8, 0.99)},
+    ]
+    own.optimizer = torch.optim.Adam(groups)
+    assert own.betas(0) == (0.8, 0.99)
+    own.optimizer.param_groups[1]["betas"] = (0.98, 0.92, 0.99)
+    assert own.betas(0) is None
+    own.optimizer = torch.optim.SGD(model.parameters())
+    assert own.betas(0) is None
+
+
+def test_an_optimizer_that_begins_again_forgets_its_moments():
+    def on_rank(group):
+        steps = TorchSteps(group, "every(4)+int8+mean", torch.optim.Adam)
+        for step in range(6):
+            steps.step(gradients_of(group.rank, step, [(4, 512)])[0])
+        kept = steps.strategy.state(steps.model)
+        steps.own.optimizer = torch.optim.Adam(steps.model.parameters())
+        steps.step(gradients_of(group.rank, 6, [(4, 512)])[0])
+        return [name for name in kept if name.startswith("before")], [
+            name for name in steps.strategy.state(steps.model) if name.startswith("before")
+        ]
+
+    for before, after in run_ranks(2, on_rank):
+        assert before == [
+            "before.weight.weight",
+            "before.moment.0.exp_avg",
+            "before.moment.0.exp_avg_sq",
+        ]
+        assert after == ["before.weight.weight"]
 
 
 @pytest.mark.parametrize("stop", [3, 4, 5])

@@ -278,7 +278,7 @@ def _momentum(value: float, rate: float = 1.0, share: float = 0.5) -> Background
 WEIGHTS = Grammar(
     "--weights",
     {
-        _CODEC: "what gradients are sent as",
+        _CODEC: "what gradients, or changes of models, are sent as",
         _APPLY: "what becomes of them",
         _WHEN: "when models are merged, or values told",
         _WHOM: "with whom",
