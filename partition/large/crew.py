@@ -138,7 +138,8 @@ class Crew:
         while True:
             if has_said and not self._folder.is_dir():
                 return
-            has_said = self._say(own) or has_said
+            # Not once work has begun: rank 0 may be removing the folder.
+            has_said = has_said if done else self._say(own) or has_said
             told = _read(self._folder / _TASK)
             if told.get("members", {}).get(str(self.rank)) == own and told["number"] != done:
                 if told["kind"] == _END:

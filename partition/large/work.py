@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -26,6 +27,7 @@ LOCK = "lock"
 CREW = "crew"
 """Beginning of the names of files by which ranks share the work."""
 _STATE = "state.json"
+_REMOVALS = 20
 
 
 def is_begun(folder: Path) -> bool:
@@ -190,8 +192,16 @@ class WorkFolder:
             if item.is_dir() and not item.is_symlink():
                 shutil.rmtree(item)
             elif item.name not in (_STATE, LOCK):
-                item.unlink()
-        shutil.rmtree(self.folder)
+                item.unlink(missing_ok=True)
+        # A rank that has not heard yet that all is done may write into it meanwhile.
+        for left in reversed(range(_REMOVALS)):
+            try:
+                shutil.rmtree(self.folder)
+            except OSError as error:
+                if not left or error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                    raise
+            if not self.folder.exists():
+                return
 
 
 def is_complete(folder: Path) -> bool:

@@ -102,6 +102,29 @@ def alone(graph: Path) -> Path:
     return graph.parent / "alone"
 
 
+def test_a_folder_is_removed_while_a_rank_still_says_that_it_is_there(tmp_path):
+    is_over = threading.Event()
+
+    def keep_saying(folder):
+        while not is_over.is_set():
+            # A rank that has not heard of the end says so as often as it looks.
+            Crew(folder, 1, 2)._say("here")
+            (folder / "crew-00001.json").unlink(missing_ok=True)
+
+    for number in range(30):
+        folder = tmp_path / str(number)
+        work = WorkFolder(folder, {})
+        is_over.clear()
+        rank = threading.Thread(target=keep_saying, args=(folder,))
+        rank.start()
+        try:
+            work.remove()
+        finally:
+            is_over.set()
+            rank.join()
+        assert not folder.exists()
+
+
 @pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_any_number_of_ranks_writes_the_files_of_one(
     size: int, graph: Path, alone: Path, tmp_path: Path
