@@ -73,6 +73,8 @@ OWN: dict[str, dict[str, Any]] = {
     "facebook-pages-gat": {**PLAIN, "heads": 1, "epochs": 60},
     "minesweeper": _DEEP,
     "minesweeper-gat": {**_DEEP, "heads": 1},
+    "synthetic:products": {**PLAIN, "layers": 3, "hidden": 256, "dropout": 0.5, "epochs": 60},
+    "synthetic:reddit": {**PLAIN, "hidden": 256, "dropout": 0.5, "epochs": 60},
 }
 """Flags of graphs, and of models on them, whose recipes train for hours on one core."""
 WITHIN = 0.2
@@ -124,7 +126,7 @@ def flags_of(cell: Cell, epochs: int, eval_every: int, num_splits: int) -> dict[
     """Give the settings of a run: those of its recipe, and what this table asks for."""
     flags: dict[str, Any] = {**PLAIN, "model": cell.model}
     name = f"{cell.set}-{cell.model}"
-    if own := OWN.get(name, OWN.get(cell.set)):
+    if own := OWN.get(name, OWN.get(cell.set.partition("@")[0])):
         flags |= own
     elif name in recipes.names():
         flags = recipes.read(name).settings(is_cut=True)

@@ -7,8 +7,8 @@
 Runs are those of accuracy.py, to which its flags and its file belong; by default all presets that
 say something about weights. The goal of a run is the best validation metric of exact training of
 the same seed less half a point. With --beside exact training is that on another cut. Seconds are
-those that all ranks compute up to it, on one core: nothing is sent over a network. --record puts
-the tables into examples/strategies/PRESETS.md.
+those that all ranks compute up to it, on one core: nothing is sent over a network. --record writes
+PRESETS.md of examples/strategies, with --beside CUTS.md.
 """
 
 from __future__ import annotations
@@ -134,7 +134,11 @@ def main() -> int:
             "reach it. Bytes in all are so many times fewer than those of exact training.\n"
             f"Commit {commits(done, options)}."
         )
-        write_page("PRESETS.md", "Presets beside exact training", flags, lines)
+        if options.beside is None:
+            write_page("PRESETS.md", "Presets beside exact training", flags, lines)
+        else:
+            title = f"Presets beside exact training on {options.beside}"
+            write_page("CUTS.md", title, flags, lines)
     return 0
 
 
