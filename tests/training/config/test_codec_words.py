@@ -18,6 +18,7 @@ from distgnn.weights.rule import WeightRule
 INT8, INT4 = CodecSpec(8), CodecSpec(4)
 NEAR = CodecSpec(4, is_random=False)
 
+_GRADIENTS = "gradients, or changes of models,"
 CODECS = "what rows are sent as: fp32, bf16, int8, int4, int2, int1"
 
 MEANINGS = [
@@ -315,7 +316,7 @@ def test_mistakes_are_named_with_their_place(text, sentence):
         (
             "xyz",
             (
-                f"--weights has no item 'xyz'; {CODECS.replace('rows', 'gradients')};"
+                f"--weights has no item 'xyz'; {CODECS.replace('rows', _GRADIENTS)};"
                 " what becomes of them: sum, mean, qadam, corrected, lerp, elastic,"
                 " momentum; when models are merged, or values told: every,"
                 " changed-gradient, changed; with whom: all, pairs, ring, groups;"
