@@ -110,6 +110,21 @@ def test_the_table_of_presets_says_what_the_goal_took(repository, tmp_path):
     assert weights[2] < 0.2 * weights[0], "coded sums"
 
 
+def test_a_cut_that_is_not_run_is_no_goal(repository, tmp_path):
+    script = repository / "examples/strategies/presets.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "out", "--cuts", "random", "--beside", "libra"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip() == "--beside libra is none of --cuts random; add it"
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_table_of_epochs_goes_on_where_it_was(repository, tmp_path):
     script = repository / "examples/strategies/second_order.py"
     graph = "synthetic:planted,num_vertices=300"
