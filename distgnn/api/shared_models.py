@@ -122,6 +122,11 @@ class SharedModel:
                 f"weights={words!r} lets the second moment of the optimizer rest, which those of "
                 "torch do not do; use a code alone, such as int8"
             )
+        if rule.is_chosen or rule.later:
+            raise InputError(
+                f"weights={rule.text!r} changes the code of gradients in some epochs, which a loop "
+                "of your own does not count; use one code, such as int8"
+            )
         if rule.travel is not None:
             raise InputError(
                 f"weights={rule.text!r} lets models travel between evaluations, which a loop of "

@@ -59,7 +59,8 @@ def spell_out(config: TrainConfig, source: str) -> dict[str, Any]:
     either = {"forward": codecs.forward, "backward": codecs.backward}
     papers = [] if preset is None or not preset.paper else [preset.paper]
     later = [codec for _, then in halo.later for codec in (then.forward, then.backward)]
-    used = [*either.values(), *later, config.weight_rule.codec]
+    used = [*either.values(), *later]
+    used += [config.weight_rule.codec, *(codec for _, codec in config.weight_rule.later)]
     papers += [_PAPERS[codec.bits] for codec in used if codec.bits in _PAPERS]
     least = min(codec.least_columns for codec in either.values())
     return {
@@ -263,7 +264,15 @@ def describe_weights(rule: WeightRule) -> str:
                 f"models lose on other ranks, where {100 * rule.travel.loss:g} points are allowed"
             )
         return f"none; each rank has a model of its own{moments}, and {whose} {when}"
-    coded = describe(rule.codec)
+    if rule.is_chosen:
+        return (
+            "in a code that is chosen while the run trains: the most bits within 5 % of the "
+            "fastest epoch"
+        )
+    coded = "; ".join(
+        [describe(rule.codec)]
+        + [f"from epoch {epoch} on {describe(codec)}" for epoch, codec in rule.later]
+    )
     if rule.machine_size:
         coded += (
             f", between machines of {rule.machine_size} ranks, on which they are added up first"

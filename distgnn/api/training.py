@@ -114,9 +114,10 @@ class Training:
         if self.pause_after is not None and self.pause_after < 1:
             raise InputError(f"--pause-after must be 1 or more, got {self.pause_after}")
         check_features_on(self.config.features_on, self.job.device)
-        if self.config.given_halo.auto is not None and self.job.device != "cpu":
+        if self.config.chooses_codes and self.job.device != "cpu":
+            flag = "--weights" if self.config.given_halo.auto is None else "--halo"
             raise InputError(
-                f"--halo auto times work of the processor, got --device {self.job.device}; choose "
+                f"{flag} auto times work of the processor, got --device {self.job.device}; choose "
                 "a codec, such as int8"
             )
         if not self.is_series:
@@ -409,8 +410,8 @@ def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:
         is_quiet=asked.quiet or not is_first,
         say=asked.say,
     )
-    if opened.config.halo_rule.auto is not None and group.size > 1:
-        trainer.controller = AutoCodes(trainer, opened.config.halo_rule.auto)
+    if opened.config.chooses_codes and group.size > 1:
+        trainer.controller = AutoCodes(trainer)
     # The file may lie in the run's directory, which is there now.
     trainer.begin_trace(asked.trace.open(group))
     return trainer

@@ -110,11 +110,15 @@ def forecast_lines(values: Mapping[str, Any]) -> list[str]:
     )
     sent, received = values["halo_bytes_sent_per_rank"], values["halo_bytes_received_per_rank"]
     memory, reuse = values["memory_bytes_per_rank"], values["row_reuse"]
-    facts = {"sent per epoch": f"{human_bytes(sum(sent))} by all ranks, exactly"}
+    total = human_bytes(sum(sent))
+    most = f"at most {total} by all ranks" if values["sends_at_most"] else ""
+    facts = {"sent per epoch": most or f"{total} by all ranks, exactly"}
     if values["eval_halo_bytes"] is not None:
         facts["per evaluation"] = evaluation_text(values)
     if values["weight_bytes_per_epoch"] is not None:
-        facts["weights per epoch"] = f"{human_bytes(values['weight_bytes_per_epoch'])} by all ranks"
+        most = "at most " * values["weights_at_most"]
+        total = human_bytes(values["weight_bytes_per_epoch"])
+        facts["weights per epoch"] = f"{most}{total} by all ranks"
     facts["memory per rank"] = f"{human_bytes(max(memory))} at most, without libraries"
     facts["reuse per rank"] = f"{min(reuse):.1f} reads at least for each fetch into 1 MiB of cache"
     lines += ["", *(f"  {line}" for line in pairs(facts)), ""]

@@ -95,9 +95,11 @@ def run(arguments: argparse.Namespace) -> int:
                 "messages": f"{1e3 * values['messages_s']:.2f} ms of the processor, "
                 f"{values['num_messages']} of all ranks",
                 "rows": f"{1e3 * values['rows_s']:.2f} ms on the wire, "
+                f"{'at most ' * values['sends_at_most']}"
                 f"{human_bytes(values['halo_bytes_per_epoch'])} in all",
                 "evaluation": f"{evaluation_text(values)}, in all",
                 "gradients": f"{1e3 * values['weights_s']:.2f} ms on the wire, "
+                f"{'at most ' * values['weights_at_most']}"
                 f"{human_bytes(values['weight_bytes_per_epoch'])} in all",
                 "epoch": f"{1e3 * values['epoch_s']:.2f} ms if nothing is hidden, "
                 f"{1e3 * values['hidden_epoch_s']:.2f} ms if all is that can be",

@@ -1,73 +1,102 @@
-"""Codes that are chosen while a run trains: `--halo auto`.
+"""Codes that are chosen while a run trains: `--halo auto`, `--weights auto`.
 
-    before epoch 0      time the link between peers, the codes, and a forward pass
-    seconds of b bits   work + max(0, wire(b) - hidden) + code(b), of the slowest rank
+    before epoch 0      time the link between peers, and the codes
+    seconds of codes    work + max(0, wire of rows - hidden) + wire of gradients + codes,
+                        of the slowest rank
     hidden              wire of the rows that were sent, less the wait for them
     choice              the most bits within 5 % of the fastest
-    every K epochs      time the link again, and score the same weights over exact and coded rows
+    after 2 epochs      choose again, with the work that was seen, also 2 bits of rows
+    every K epochs      choose again; time the link again where waits have changed
+    after K, 2 K, ...   more epochs with the same codes, score the same weights over exact and over
+                        coded rows, and time the link in any case but for the first time
 
-Where codes change the validation metric by more than is allowed, or say nothing of the rows, more
-bits are sent from then on, and exact rows in the end. Where the metric stays below its best by more
-than that for three looks, rows are exact, too. All ranks decide by the same figures. What was
-decided is a schedule of codes, such as int4+at(30)+int8. A run with it has the same bits.
+Codes of rows may change the validation metric by more than is allowed, or say nothing of the rows.
+Then more bits are sent from there on, and exact rows in the end. Where the metric stays below its
+best by more than that for three looks, all is exact. All ranks decide by the same figures. What was
+decided are schedules of codes, such as int4+at(30)+int8. A run with them has the same bits.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import statistics
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from distgnn.exchange.base import Synchronous
 from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
-from distgnn.exchange.rule import HaloRule, Rule
+from distgnn.exchange.rule import Auto, HaloRule, Rule
 from distgnn.exchange.tags import EVALUATION_TAG, SETUP_TAG
 from distgnn.forecast.pace import Link
-from distgnn.forecast.traffic import planned_bytes, planned_evaluation_bytes
+from distgnn.forecast.traffic import planned_bytes, planned_weights
 from distgnn.kernels.codec import decode_rows, encode_rows, row_bytes
-from distgnn.machine.trials import best_seconds
 from distgnn.training.config.codecs import halo_text, parse_halo
+from distgnn.weights import rule as weights_rule
+from distgnn.weights.layout import WIDTH
+from distgnn.weights.summed_gradients import SummedGradients
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from distgnn.comm.group import Group
     from distgnn.exchange.codec import Bits
     from distgnn.exchange.route import Route
-    from distgnn.exchange.rule import Auto
     from distgnn.training.loop.controllers import Record
     from distgnn.training.loop.trainer import Trainer
 
 CHOICES: tuple[Bits, ...] = (32, 16, 8, 4, 2)
-"""Bits of a value, the most first."""
+"""Bits of a value of a row, the most first."""
 WITHIN = 1.05
 """Share of the fastest epoch that a choice of more bits may take."""
-# A pass backward and the update take about twice as long as a pass forward.
-_PASSES = 3
-_TRIAL_BYTES = 1 << 20
-_TRIAL_ROWS = 1 << 12
+MORE_EPOCHS = {2: 1.25}
+"""Times the epochs that rows of few bits take to the same accuracy, where that is more than others:
+between 1 and 1.44 in examples/lab/RESULTS.md."""
+_TRIAL_BYTES = (1 << 18, 1 << 20)
+# Shorter messages than this tell little of the link: systems let some through at once.
+_LEAST_TRIAL_S = 0.02
+_SHORT_ROUNDS = 2
+_TRIAL_VALUES = 1 << 16
 _MOST_LOOKS_BELOW = 3
+_FIRST_LOOK = 2
+# Share of the longer wait by which two differ where the link may have changed.
+_CHANGED = 0.3
 
 
 class AutoCodes:
     """Chooses the codes of a run between its epochs; see `Controller`.
 
     Args:
-        trainer: Trainer of the run, on more than one rank.
-        rule: How codes are chosen.
+        trainer: Trainer of the run, on more than one rank. Its settings say what is chosen: codes
+            of rows, of gradients, or both.
     """
 
-    def __init__(self, trainer: Trainer, rule: Auto) -> None:
-        self._trainer, self._rule = trainer, rule
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        config = trainer.config
+        self._rule = config.given_halo.auto or Auto()
+        self._has_rows = config.given_halo.auto is not None
+        self._has_weights = config.weight_rule.is_chosen
         self._schedule: list[tuple[int, Bits]] = []
+        self._weights: list[tuple[int, Bits]] = []
         self._least: Bits = CHOICES[-1]
+        self._is_exact = False
         self._looks_below = 0
         self._best: float | None = None
+        # Epoch of the next scores, and how many epochs after it those that follow are due.
+        self._scored_next = self._scored_every = self._rule.every
+        self._waited_s: float | None = None
         self._records: list[Record] = []
         self._note: str | None = None
-        self._code_s = dict.fromkeys(CHOICES, 0.0)
-        self._sent = dict.fromkeys(CHOICES, 0.0)
-        self._evaluation_bytes, self._hidden_s = 0, 0.0
+        self._code_s: dict[Bits, float] = {}
+        self._sent: dict[Bits, float] = {}
+        self._sum_s: dict[Bits, float] = {}
+        self._summed: dict[Bits, float] = {}
+        self._hidden_s = 0.0
+        self._link: Link | None = None
         exact = trainer.graphs.exact
         self._exchange = Synchronous(exact.group, first_tag=EVALUATION_TAG, device=exact.device)
         self._exchange.buffers = exact.exchange.buffers
@@ -75,86 +104,174 @@ class AutoCodes:
 
     @property
     def bits(self) -> Bits:
-        """Bits of a value now."""
+        """Bits of a value of a row now; 32 where its codes are not chosen."""
         return self._schedule[-1][1] if self._schedule else CHOICES[0]
+
+    @property
+    def weight_bits(self) -> Bits:
+        """Bits of a value of a gradient now; 32 where its codes are not chosen."""
+        return self._weights[-1][1] if self._weights else CHOICES[0]
 
     def begin(self) -> None:
         """Measure, and choose the codes of the first epoch; see `Controller`."""
         self._prepare()
-        work_s, wait_s = self._forward_seconds()
-        link = self._try_link()
-        wire_s = link.seconds(self._evaluation_bytes)
-        # Of the wire of an epoch the same share is hidden behind work as of that of this pass.
-        share = max(wire_s - wait_s, 0.0) / wire_s if wire_s else 0.0
-        self._hidden_s = share * link.seconds(self._sent[CHOICES[0]])
-        self._choose(0, link, work_s * _PASSES)
+        self._choose(0, self._try_link(), None)
 
     def _prepare(self) -> None:
         """Count what an epoch sends with each code, and how long the codes take."""
         trainer = self._trainer
-        model = trainer.known_model("--halo auto")
-        for bits in CHOICES:
-            self._sent[bits] = planned_bytes(trainer.config, model, trainer.graphs, CodecSpec(bits))
-        self._evaluation_bytes = planned_evaluation_bytes(trainer.config, model, trainer.graphs)
-        self._code_s = code_seconds(trainer.config.model.hidden_width, trainer.graph.device)
+        config, group = trainer.config, trainer.group
+        model = trainer.known_model("--halo auto" if self._has_rows else "--weights auto")
+        if self._has_rows:
+            for bits in CHOICES:
+                self._sent[bits] = planned_bytes(config, model, trainer.graphs, CodecSpec(bits))
+            code_s = code_seconds(config.model.hidden_width, trainer.graph.device)
+            values = self._sent[CHOICES[0]] / 4
+            self._code_s = {bits: values * code_s[bits] for bits in CHOICES}
+        if self._has_weights:
+            told = planned_weights(config, model, trainer.weights.tables, trainer.graphs)
+            code_s = code_seconds(WIDTH, trainer.graph.device)
+            # A rank codes its gradients and reads sums, and does both once more with its slice.
+            values = 2 * sum(math.prod(shape) for shape in told.shapes)
+            for bits in weights_rule.CHOICES:
+                one = told._replace(rule=replace(weights_rule.SUM, codec=CodecSpec(bits)))
+                self._summed[bits] = one.bytes_of(group.rank, group.size, is_evaluated=False)
+                self._sum_s[bits] = values * code_s[bits]
 
     def observe(self, record: Record) -> None:
         """Look at the link and the metric where that is due; see `Controller`."""
         self._records.append(record)
         epoch = record["epoch"] + 1
-        if epoch % self._rule.every or epoch >= self._trainer.config.epochs:
+        config = self._trainer.config
+        # Epochs of a start send no rows, and are short.
+        first = config.num_start_epochs
+        is_due = epoch % self._rule.every == 0
+        if not (is_due or epoch == first + _FIRST_LOOK) or epoch >= config.epochs:
             return
-        if not self._sent[CHOICES[0]]:
-            self._prepare()
-        self._guard(record)
-        link = self._try_link()
-        # Ranks wait for rows, and for slower ranks; more than the wire of the rows is the latter.
-        wire_s = link.seconds(self._sent[self.bits])
-        waits = [min(one["exchange_wait_s"], wire_s) for one in self._records]
-        work_s = statistics.median(
-            one["epoch_s"] - one["pack_s"] - wait
-            for one, wait in zip(self._records, waits, strict=True)
-        )
-        # Few rows tell little of how many could be hidden: what was seen once counts from then on.
-        self._hidden_s = max(self._hidden_s, wire_s - statistics.median(waits))
-        self._choose(epoch, link, max(work_s, 0.0))
+        # The first epoch of a run has what is done once.
+        records = [one for one in self._records if one["epoch"] > first]
         self._records = []
+        if not records:
+            return
+        is_scored = is_due and epoch >= self._scored_next
+        # Also a link that nobody waits for may have become faster.
+        is_changed = is_scored and self._scored_every > self._rule.every
+        is_changed |= self._is_changed(records)
+        if is_scored:
+            self._scored_every *= 2
+            self._scored_next = epoch + self._scored_every
+        if is_due:
+            self._guard(record, is_scored=is_scored)
+        before = self._link
+        link = self._try_link() if before is None or is_changed else before
+        if not (self._sent or self._summed):
+            self._prepare()
+        self._choose(epoch, link, self._work_seconds(records, before or link, link))
+
+    def _is_changed(self, records: list[Record]) -> bool:
+        """Return whether epochs wait otherwise than those before with the same codes."""
+        now = statistics.median(one["exchange_wait_s"] + one["weight_sync_s"] for one in records)
+        before, self._waited_s = self._waited_s, now
+        return before is not None and abs(now - before) > _CHANGED * max(now, before)
+
+    def _work_seconds(self, records: list[Record], before: Link, link: Link) -> float:
+        """Return the seconds of epochs but for what was chosen; notes how much wire was hidden.
+
+        Args:
+            records: Records of the epochs.
+            before: The link when they began.
+            link: The link when they had ended.
+        """
+        fastest_s, slowest_s = self._wire_seconds(before, link)
+        waits, works = list[float](), list[float]()
+        for one in records:
+            # Ranks wait for rows, and for slower ranks; more than the wire is the latter.
+            wait = min(one["exchange_wait_s"], slowest_s) if self._has_rows else 0.0
+            work = one["epoch_s"] - wait - (one["pack_s"] if self._has_rows else 0.0)
+            if self._has_weights:
+                most = max(each.seconds(self._summed[self.weight_bits]) for each in (before, link))
+                work -= min(one["weight_sync_s"], most + self._sum_s[self.weight_bits])
+            waits.append(wait)
+            works.append(work)
+        # Few rows tell little of how many could be hidden: what was seen once counts from then on.
+        self._hidden_s = max(self._hidden_s, fastest_s - statistics.median(waits))
+        return max(statistics.median(works), 0.0)
+
+    def _wire_seconds(self, before: Link, link: Link) -> tuple[float, float]:
+        """Return the time of the rows of the slowest rank, over the faster and the slower link."""
+        if not self._has_rows:
+            return 0.0, 0.0
+        seconds = [one.seconds(self._sent[self.bits]) for one in (before, link)]
+        fastest_s, slowest_s = _most(self._trainer.group, min(seconds), max(seconds))
+        return fastest_s, slowest_s
 
     def _try_link(self) -> Link:
-        return try_link(self._trainer.group, self._routes())
+        self._link = try_link(self._trainer.group, self._routes())
+        return self._link
 
-    def _choose(self, epoch: int, link: Link, work_s: float) -> None:
-        """Choose the codes from an epoch on."""
-        values = self._sent[CHOICES[0]] / 4
+    def _choose(self, epoch: int, link: Link, work_s: float | None) -> None:
+        """Choose the codes from an epoch on; None is for work that nobody knows yet."""
+        rows_from, is_known = self._allowed_rows(), work_s is not None
+        # What few bits save may be little beside the work.
+        rows_from = rows_from if is_known else rows_from[:-1] or rows_from
+        work_s = work_s or 0.0
         # Rows travel at most as long as there is work, without being waited for.
         hidden_s = min(self._hidden_s, work_s)
-        own = [
-            work_s
-            + max(link.seconds(self._sent[bits]) - hidden_s, 0.0)
-            + values * self._code_s[bits]
-            for bits in CHOICES
-        ]
-        slowest = torch.tensor(own, dtype=torch.float64)
-        self._trainer.group.all_reduce(slowest, "max")
-        self._turn(epoch, choice_of(slowest.tolist(), self._least), slowest.tolist())
+        pairs = list(itertools.product(rows_from, self._allowed_weights()))
+        seconds = torch.tensor([work_s] * len(pairs), dtype=torch.float64)
+        for number, (rows, weights) in enumerate(pairs):
+            if self._has_rows:
+                late_s = max(link.seconds(self._sent[rows]) - hidden_s, 0.0)
+                seconds[number] += late_s + self._code_s[rows]
+            if self._has_weights:
+                seconds[number] += link.seconds(self._summed[weights]) + self._sum_s[weights]
+        self._trainer.group.all_reduce(seconds, "max")
+        times = dict(zip(pairs, seconds.tolist(), strict=True))
+        rows, weights = choice_of(times)
+        exact_s = times.get((CHOICES[0], CHOICES[0]))
+        notes = []
+        for name, schedule, bits, is_chosen in (
+            ("halo", self._schedule, rows, self._has_rows),
+            ("weights", self._weights, weights, self._has_weights),
+        ):
+            if not is_chosen:
+                continue
+            if epoch and not schedule:
+                schedule.append((0, CHOICES[0]))
+            if not schedule or schedule[-1][1] != bits:
+                schedule.append((epoch, bits))
+                # With other codes epochs wait otherwise.
+                self._waited_s = None
+                self._scored_every = self._rule.every
+                self._scored_next = epoch + self._scored_every
+                words = "sum" if (name, bits) == ("weights", 32) else CodecSpec(bits).text
+                notes.append(f"{name}: {words} from epoch {epoch} on")
+        if notes:
+            self._apply()
+            if is_known:
+                notes.append(f"{1e3 * times[rows, weights]:.1f} ms an epoch predicted")
+            self._note = ", ".join(notes)
+            if is_known and exact_s is not None:
+                self._note += f"; {1e3 * exact_s:.1f} ms if exact"
 
-    def _turn(self, epoch: int, bits: Bits, seconds: list[float]) -> None:
-        if self._schedule and bits == self.bits:
-            return
-        if epoch and not self._schedule:
-            self._schedule.append((0, CHOICES[0]))
-        self._schedule.append((epoch, bits))
-        self._apply()
-        now, exact = (1e3 * seconds[CHOICES.index(one)] for one in (bits, CHOICES[0]))
-        self._note = (
-            f"halo: {CodecSpec(bits).text} from epoch {epoch} on, {now:.1f} ms an epoch predicted; "
-            f"{exact:.1f} ms with exact rows"
-        )
+    def _allowed_rows(self) -> Sequence[Bits]:
+        if self._is_exact or not self._has_rows:
+            return CHOICES[:1]
+        return CHOICES[: CHOICES.index(self._least) + 1]
+
+    def _allowed_weights(self) -> Sequence[Bits]:
+        if self._is_exact or not self._has_weights:
+            return CHOICES[:1]
+        return weights_rule.CHOICES
 
     def _apply(self) -> None:
-        """Let the exchange of training follow the schedule."""
-        rule = parse_halo(self.strategy)
-        self._trainer.graph.exchange.codecs = rule.codecs
+        """Let rows and gradients of training follow the schedules."""
+        trainer = self._trainer
+        if self._has_rows:
+            trainer.graph.exchange.codecs = parse_halo(self.strategy).codecs
+        if self._has_weights:
+            assert isinstance(trainer.weights, SummedGradients), "auto is a word alone"
+            trainer.weights.codec = CodecSpec(self.weight_bits)
 
     @property
     def strategy(self) -> str:
@@ -165,47 +282,49 @@ class AutoCodes:
         way = Rule(codec=first)
         return halo_text(HaloRule(forward=way, backward=way, later=later))
 
-    def _guard(self, record: Record) -> None:
+    @property
+    def weights_strategy(self) -> str:
+        """Words of --weights that repeat the run."""
+        codecs = [(epoch, CodecSpec(bits)) for epoch, bits in self._weights] or [(0, EXACT)]
+        return replace(weights_rule.SUM, codec=codecs[0][1], later=tuple(codecs[1:])).text
+
+    def _guard(self, record: Record, *, is_scored: bool) -> None:
         """Ask for more bits where codes change the metric; collective."""
-        if self.bits == CHOICES[0]:
+        if self.bits == self.weight_bits == CHOICES[0]:
             return
-        trainer, codec = self._trainer, CodecSpec(self.bits)
-        self._exchange.codecs = HaloCodecs(forward=codec)
-        with trainer.weights.consensus(trainer.model), trainer.average.in_place():
-            # The epoch has scored these weights already, where it was one that is evaluated.
-            true = record.get("val_metric") if trainer.config.screening is None else None
-            true = trainer.evaluate().metric["val"] if true is None else true
-            seen = trainer.evaluate_on(self._graph).metric["val"]
-        # The record of this epoch is made, and how far models are apart now is none of the next.
-        trainer.weights.take_deviation()
-        if true is None or seen is None:
-            is_off = record["codec_error"] >= 1
-        else:
-            is_off = abs(true - seen) > self._rule.loss or record["codec_error"] >= 1
-            sign = -1 if trainer.objective.measure.is_lower_better else 1
+        true = seen = record.get("val_metric")
+        if is_scored:
+            true, seen = self._scores(record)
+        is_off = record["codec_error"] >= 1
+        if true is not None and seen is not None:
+            is_off |= abs(true - seen) > self._rule.loss
+            sign = -1 if self._trainer.objective.measure.is_lower_better else 1
             self._best = max(sign * true, self._best if self._best is not None else sign * true)
             is_below = sign * true < self._best - self._rule.loss
             self._looks_below = self._looks_below + 1 if is_below else 0
         if self._looks_below >= _MOST_LOOKS_BELOW:
-            self._least = CHOICES[0]
-        elif is_off:
+            self._is_exact = True
+        elif is_off and self.bits != CHOICES[0]:
             self._least = CHOICES[CHOICES.index(self.bits) - 1]
+
+    def _scores(self, record: Record) -> tuple[float | None, float | None]:
+        """Return the validation metric of the same weights over exact and over coded rows."""
+        trainer = self._trainer
+        self._exchange.codecs = HaloCodecs(forward=CodecSpec(self.bits))
+        with trainer.weights.consensus(trainer.model), trainer.average.in_place():
+            # The epoch has scored these weights already, where it was one that is evaluated.
+            true = record.get("val_metric") if trainer.config.screening is None else None
+            true = trainer.evaluate().metric["val"] if true is None else true
+            seen = true
+            if self.bits != CHOICES[0]:
+                seen = trainer.evaluate_on(self._graph).metric["val"]
+        # The record of this epoch is made, and how far models are apart now is none of the next.
+        trainer.weights.take_deviation()
+        return true, seen
 
     def _routes(self) -> list[Route]:
         halves = self._trainer.graphs.exact.blocks.forward
         return [halves.send.route, halves.reduce.route]
-
-    def _forward_seconds(self) -> tuple[float, float]:
-        """Time the work of a pass forward, and its waits."""
-        trainer = self._trainer
-        clock = trainer.graphs.exact.exchange.clock
-        trainer.evaluate()
-        clock.take()
-        start = time.perf_counter()
-        trainer.evaluate()
-        total = time.perf_counter() - start
-        wait = clock.take()["exchange_wait"]
-        return max(total - wait, 0.0), wait
 
     def take_note(self) -> str | None:
         """Return what was changed; see `Controller`."""
@@ -218,15 +337,20 @@ class AutoCodes:
 
     def figures(self) -> dict[str, Any]:
         """Return the words that repeat the run; see `Controller`."""
-        return {"strategy": self.strategy}
+        rows = {"strategy": self.strategy} if self._has_rows else {}
+        return rows | ({"weights_strategy": self.weights_strategy} if self._has_weights else {})
 
     def state(self) -> dict[str, Any]:
-        """Return the schedule and what the next look compares with; see `Controller`."""
+        """Return the schedules and what the next look compares with; see `Controller`."""
         return {
             "schedule": self._schedule,
+            "weights": self._weights,
             "least": self._least,
+            "is_exact": self._is_exact,
             "looks_below": self._looks_below,
             "best": self._best,
+            "scored_next": self._scored_next,
+            "scored_every": self._scored_every,
             "hidden_s": self._hidden_s,
         }
 
@@ -234,27 +358,35 @@ class AutoCodes:
         """Restore what `state` returned."""
         if not state:
             return
-        self._schedule = [(epoch, cast("Bits", bits)) for epoch, bits in state["schedule"]]
+        self._schedule, self._weights = (
+            [(epoch, cast("Bits", bits)) for epoch, bits in state.get(name, ())]
+            for name in ("schedule", "weights")
+        )
         self._least, self._best = state["least"], state["best"]
+        self._is_exact = state.get("is_exact", False)
+        self._scored_next = state.get("scored_next", self._scored_next)
+        self._scored_every = state.get("scored_every", self._scored_every)
         self._looks_below, self._hidden_s = state["looks_below"], state["hidden_s"]
         self._apply()
 
 
-def choice_of(seconds: list[float], least: Bits) -> Bits:
+def choice_of(seconds: dict[tuple[Bits, Bits], float]) -> tuple[Bits, Bits]:
     """Return the most bits whose epoch takes little longer than the fastest.
 
     Args:
-        seconds: Seconds of an epoch for each number of bits in `CHOICES`.
-        least: Least bits that are allowed.
+        seconds: Seconds of an epoch by the bits of rows and of gradients.
     """
-    allowed = CHOICES[: CHOICES.index(least) + 1]
-    times = dict(zip(allowed, seconds, strict=False))
-    fastest = min(times.values())
-    return next(bits for bits in allowed if times[bits] <= WITHIN * fastest)
+    to_goal = {pair: time * MORE_EPOCHS.get(pair[0], 1.0) for pair, time in seconds.items()}
+    fastest = min(to_goal.values())
+    enough = [pair for pair, time in to_goal.items() if time <= WITHIN * fastest]
+    # A doubling counts the same of both; of as many doublings, rows have more.
+    return max(enough, key=lambda pair: (math.log2(pair[0] * pair[1]), pair[0]))
 
 
 def try_link(group: Group, routes: list[Route]) -> Link:
     """Time messages between the peers of a run, all at once; collective.
+
+    Messages grow until they take long enough to tell how fast the link is.
 
     Args:
         group: All ranks.
@@ -265,31 +397,55 @@ def try_link(group: Group, routes: list[Route]) -> Link:
     """
     sizes = torch.tensor([max(route.num_out, route.num_in) for route in routes])
     group.all_reduce(sizes, "max")
-    route = routes[int(sizes.argmax())]
-    width = max(_TRIAL_BYTES // max(int(sizes.max()), 1), 8)
-    out, into = (torch.zeros(n, width, dtype=torch.uint8) for n in (route.num_out, route.num_in))
-    long_s, short_s = (
-        _seconds_of(group, route, out[:, :columns].contiguous(), into[:, :columns].contiguous())
-        for columns in (width, 1)
-    )
-    own = max(route.num_out, route.num_in) * (width - 1) / max(long_s - short_s, 1e-9)
-    found = torch.tensor([-own if own else -1e12, short_s], dtype=torch.float64)
+    route, most = routes[int(sizes.argmax())], int(sizes.max())
+    out = [(part.stop - part.start, part.peer) for part in route.outgoing]
+    into = [(part.stop - part.start, part.peer) for part in route.incoming]
+    if not most:
+        # No row crosses the cut, but gradients do.
+        most, out = 1, [(1, (group.rank + 1) % group.size)]
+        into = [(1, (group.rank - 1) % group.size)]
+    own = max(sum(count for count, _ in way) for way in (out, into))
+    short_s = _seconds_of(group, out, into, 1, _SHORT_ROUNDS)
+    long_s, width = short_s, 1
+    for num_bytes in _TRIAL_BYTES:
+        width = max(num_bytes // most, 8)
+        # The messages before were the first ones, which do not count.
+        long_s = _seconds_of(group, out, into, width, 1)
+        if _most(group, long_s - short_s)[0] >= _LEAST_TRIAL_S:
+            break
+    speed = own * (width - 1) / max(long_s - short_s, 1e-9) if own else 1e12
+    slowest, latency_s = _most(group, -speed, short_s)
+    return Link(-slowest, latency_s)
+
+
+def _most(group: Group, *values: float) -> list[float]:
+    """Return the most of any rank, of each of some values; collective."""
+    found = torch.tensor(values, dtype=torch.float64)
     group.all_reduce(found, "max")
-    return Link(-float(found[0]), float(found[1]))
+    return cast("list[float]", found.tolist())
 
 
-def _seconds_of(group: Group, route: Route, out: torch.Tensor, into: torch.Tensor) -> float:
-    def send() -> None:
-        works = group.transfer(
-            [(into[part.start : part.stop], part.peer) for part in route.incoming],
-            [(out[part.start : part.stop], part.peer) for part in route.outgoing],
-            SETUP_TAG,
-        )
-        for work in works:
+def _seconds_of(
+    group: Group,
+    out: list[tuple[int, int]],
+    into: list[tuple[int, int]],
+    width: int,
+    num_rounds: int,
+) -> float:
+    """Time rows of so many bytes, by their number and peer; the shortest of some rounds."""
+    sent, received = (
+        [(torch.zeros(count, width, dtype=torch.uint8), peer) for count, peer in way]
+        for way in (out, into)
+    )
+
+    seconds = []
+    for _ in range(num_rounds):
+        group.barrier()
+        start = time.perf_counter()
+        for work in group.transfer(received, sent, SETUP_TAG):
             work.wait()
-
-    group.barrier()
-    return best_seconds(send)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 def code_seconds(width: int, device: torch.device) -> dict[Bits, float]:
@@ -302,15 +458,21 @@ def code_seconds(width: int, device: torch.device) -> dict[Bits, float]:
     Returns:
         Seconds to write and read a value with each number of bits; 0 for exact rows.
     """
-    rows = torch.randn(_TRIAL_ROWS, width, generator=torch.Generator().manual_seed(0)).to(device)
+    count = max(_TRIAL_VALUES // width, 1)
+    rows = torch.randn(count, width, generator=torch.Generator().manual_seed(0)).to(device)
     found = dict.fromkeys(CHOICES, 0.0)
     for bits in CHOICES[1:]:
-        codes = torch.empty(_TRIAL_ROWS, row_bytes(width, bits), dtype=torch.uint8, device=device)
+        codes = torch.empty(count, row_bytes(width, bits), dtype=torch.uint8, device=device)
 
         def code(bits: Bits = bits, codes: torch.Tensor = codes) -> None:
             seed = None if bits == 16 else 1
-            encode_rows(rows, None, _TRIAL_ROWS, bits=bits, seed=seed, out=codes)
+            encode_rows(rows, None, count, bits=bits, seed=seed, out=codes)
             decode_rows(codes, width, bits=bits, out=rows)
 
-        found[bits] = best_seconds(code) / rows.numel()
+        code()
+        start = time.perf_counter()
+        for _ in range(_SHORT_ROUNDS):
+            code()
+        # The mean, not the least: ranks that share cores slow each other down, in epochs, too.
+        found[bits] = (time.perf_counter() - start) / (_SHORT_ROUNDS * rows.numel())
     return found

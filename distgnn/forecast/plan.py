@@ -138,6 +138,8 @@ def plan_epoch(
         "eval_halo_bytes": found.evaluation_bytes,
         "screened_halo_bytes": screened_bytes(found, config),
         "weight_bytes_per_epoch": found.weight_bytes,
+        "sends_at_most": found.rule.sends_at_most,
+        "weights_at_most": found.weights.rule.sends_at_most,
         "memory_bytes_per_rank": memory_of_ranks(manifest, found),
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from distgnn.exchange.codec import EXACT, CodecSpec
 from distgnn.exchange.spared import Gate
@@ -16,6 +16,9 @@ from distgnn.weights.groups import (
     num_rounds,
     play_group,
 )
+
+if TYPE_CHECKING:
+    from distgnn.exchange.codec import Bits
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,8 @@ class WeightRule:
         travel: How `merge_every` moves while a run trains; None where it stays.
         machine_size: Ranks of a machine, on which gradients are added up first, as they are; 0
             where they are added up over all ranks at once.
+        later: Codes of gradients that take over in an epoch; by epoch.
+        is_chosen: Whether the code of gradients is chosen while a run trains, see `AutoCodes`.
     """
 
     codec: CodecSpec = EXACT
@@ -138,6 +143,23 @@ class WeightRule:
     warm_up_steps: int = 0
     travel: Travel | None = None
     machine_size: int = 0
+    later: tuple[tuple[int, CodecSpec], ...] = ()
+    is_chosen: bool = False
+
+    @property
+    def codecs(self) -> tuple[CodecSpec, ...]:
+        """Codes of a run that follow each other, or that may be chosen."""
+        if self.is_chosen:
+            return tuple(CodecSpec(bits) for bits in CHOICES)
+        return (self.codec, *(codec for _, codec in self.later))
+
+    def codec_in(self, epoch: int) -> CodecSpec:
+        """Return the code of an epoch; where it is chosen, that of the most bytes.
+
+        Args:
+            epoch: From 0.
+        """
+        return codec_at(epoch, self.codec, self.later)
 
     @property
     def is_local(self) -> bool:
@@ -152,12 +174,18 @@ class WeightRule:
     @property
     def sends_at_most(self) -> bool:
         """Whether a forecast is a limit, since values decide how much travels."""
-        return self.votes or self.significance is not None or self.travel is not None
+        moves = self.travel is not None or bool(self.later) or self.is_chosen
+        return moves or self.votes or self.significance is not None
 
     @property
     def at_most(self) -> WeightRule:
         """Rule that sends at least as much in every epoch, and does not move."""
         return self if self.travel is None else replace(self, merge_every=1, travel=None)
+
+    @property
+    def alike(self) -> WeightRule:
+        """Rule with the code of the most bits in all epochs."""
+        return replace(self, codec=max(self.codecs, key=lambda codec: codec.bits), later=())
 
     @property
     def votes(self) -> bool:
@@ -242,6 +270,14 @@ class WeightRule:
             moves = f"+{self.travel.text}" if self.travel else ""
             return f"{when}{self._whom}{code}+{apply}{moments}{moves}"
         machines = f"+machines({self.machine_size})" if self.machine_size else ""
+        if self.is_chosen:
+            return "auto"
+        if self.later:
+            phases = [replace(self, later=()).text]
+            phases += [
+                f"at({epoch})+{replace(SUM, codec=codec).text}" for epoch, codec in self.later
+            ]
+            return "+".join(phases)
         if self.warm_up_steps:
             code = "" if self.codec == EXACT else f"+{self.codec.text}"
             return f"qadam({self.warm_up_steps}){code}{machines}"
@@ -256,6 +292,19 @@ class WeightRule:
         return "+pairs" if self.group_size == 2 else f"+groups({self.group_size})"
 
 
+def codec_at(epoch: int, first: CodecSpec, later: tuple[tuple[int, CodecSpec], ...]) -> CodecSpec:
+    """Return the code of an epoch, of codes that follow each other.
+
+    Args:
+        epoch: From 0.
+        first: Code from epoch 0 on.
+        later: Epochs from which others hold, ascending, and these.
+    """
+    return next((codec for since, codec in reversed(later) if epoch >= since), first)
+
+
+CHOICES: tuple[Bits, ...] = (32, 16, 8, 4)
+"""Bits of a value of a gradient that are chosen from, the most first."""
 VOTE_BYTES = 8
 """Bytes by which a rank tells another one the change of its gradient."""
 SUM = WeightRule()

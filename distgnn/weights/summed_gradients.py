@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from distgnn.exchange.codec import EXACT
+from distgnn.kernels.seeds import MaskSeeds
+from distgnn.weights.rule import codec_at
 from distgnn.weights.strategy import WeightStrategy
 from distgnn.weights.sums import Sums
 from distgnn.weights.table_rows import NO_TABLES
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from distgnn.comm.group import Group
     from distgnn.exchange.clock import Clock
     from distgnn.exchange.codec import CodecSpec
-    from distgnn.kernels.seeds import MaskSeeds
     from distgnn.ops.buffers import Buffers
     from distgnn.weights.table_rows import TableRows
 
@@ -34,13 +35,14 @@ class SummedGradients(WeightStrategy):
         clock: Gets the time that the sum takes.
         tables: Rows of learned tables that can have a gradient; the others are not sent.
         codec: Code of large float32 gradients. Other gradients are summed exactly.
+        later: Epochs from which other codes hold, ascending, and these.
         machine_size: Ranks of a machine, on which sums are made first, in no code; 0 for sums over
             all ranks at once.
         seeds: Seeds of the code's random rounding, which know the epoch; of no run if None.
         buffers: Memory for codes; its own if None.
 
     Attributes:
-        codec: The same.
+        codec: The same, for a controller to change.
     """
 
     def __init__(
@@ -50,13 +52,16 @@ class SummedGradients(WeightStrategy):
         tables: TableRows = NO_TABLES,
         *,
         codec: CodecSpec = EXACT,
+        later: tuple[tuple[int, CodecSpec], ...] = (),
         machine_size: int = 0,
         seeds: MaskSeeds | None = None,
         buffers: Buffers | None = None,
     ) -> None:
         super().__init__(group, clock, tables)
         self.codec = codec
-        self._sums = Sums(group, machine_size=machine_size, seeds=seeds, buffers=buffers)
+        self._later = later
+        self._seeds = seeds or MaskSeeds()
+        self._sums = Sums(group, machine_size=machine_size, seeds=self._seeds, buffers=buffers)
 
     def after_backward(self, model: nn.Module) -> None:
         """Replace each gradient of a model by the sum over ranks; frozen weights have none."""
@@ -82,7 +87,8 @@ class SummedGradients(WeightStrategy):
         with self.clock.timed("weight_sync"):
             rows = [self.tables.of(parameter) for parameter in parameters]
             sent = [_picked(*pair) for pair in zip(parameters, rows, strict=True)]
-            sums, num_bytes = self._sums.of(sent, self.codec)
+            codec = codec_at(self._seeds.epoch, self.codec, self._later)
+            sums, num_bytes = self._sums.of(sent, codec)
             self.bytes_sent += num_bytes
             for parameter, picked, total in zip(parameters, rows, sums, strict=True):
                 if picked is None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from distgnn.exchange.codec import CodecSpec
     from distgnn.optim.described import FactorTraffic
 
 _ITEM_BYTES = 4
@@ -48,12 +49,16 @@ class WeightTraffic(NamedTuple):
     def ring_bytes(self, num_ranks: int) -> float:
         """Return the bytes of a rank that are summed in an epoch, as they travel; the mean.
 
+        Where codes follow each other, the most that an epoch has.
+
         Sums within groups count as sums over all ranks, which take longer. Values that a rank tells
         each of the others count as a sum for which a ring sends as many bytes.
 
         Args:
             num_ranks: Number of ranks.
         """
+        if self.rule.later:
+            return self._replace(rule=self.rule.alike).ring_bytes(num_ranks)
         if self.rule.significance is not None:
             return self._told_bytes * num_ranks / 2
         if self.rule.is_local:
@@ -103,7 +108,7 @@ class WeightTraffic(NamedTuple):
         sums = list(self.statistics)
         coded, num_steps = 0, epoch + 1
         if not self.rule.is_local:
-            layout, row_bytes = self._layout
+            layout, row_bytes = self._layout_of(self.rule.codec_in(epoch))
             if self._steps_before(epoch) < self.rule.warm_up_steps:
                 layout, row_bytes = Layout.of(self.shapes, EXACT), 0
             if self.rule.machine_size:
@@ -155,7 +160,12 @@ class WeightTraffic(NamedTuple):
         return total
 
     def bytes_per_epoch(self, num_ranks: int) -> float:
-        """Return the mean of the bytes that all ranks send in an epoch without an evaluation."""
+        """Return the mean of the bytes that all ranks send in an epoch without an evaluation.
+
+        Where codes follow each other, the most that an epoch has.
+        """
+        if self.rule.later:
+            return self._replace(rule=self.rule.alike).bytes_per_epoch(num_ranks)
         # All rounds of a tournament have as many groups.
         is_alike = self.rule.group_order == "tournament"
         num_rounds = 1 if is_alike else self.rule.num_rounds(num_ranks)
@@ -197,12 +207,16 @@ class WeightTraffic(NamedTuple):
                 # arrive, what is found and told, and the center.
                 return merged + 5 * self._merged_bytes
             return merged if self.rule.significance is None else merged + told
-        layout, row_bytes = self._layout
+        return factors + max(self._coding_bytes(codec, num_ranks) for codec in self.rule.codecs)
+
+    def _coding_bytes(self, codec: CodecSpec, num_ranks: int) -> int:
+        """Return the memory that sums in a code take."""
+        layout, row_bytes = self._layout_of(codec)
         coded = layout.num_rows * (3 * row_bytes + 2 * _ITEM_BYTES * WIDTH // num_ranks)
         if self.rule.machine_size:
             # Slices of a machine's ranks, as they are, and their sum.
             coded += _ITEM_BYTES * (layout.num_exact + layout.num_rows * WIDTH)
-        return factors + coded
+        return coded
 
     def _machine_bytes(self, rank: int, num_ranks: int, layout: Layout, row_bytes: int) -> int:
         """Bytes of a rank for sums that are made on machines first."""
@@ -236,7 +250,9 @@ class WeightTraffic(NamedTuple):
 
     @property
     def _layout(self) -> tuple[Layout, int]:
-        codec = self.rule.codec
+        return self._layout_of(self.rule.codec)
+
+    def _layout_of(self, codec: CodecSpec) -> tuple[Layout, int]:
         return Layout.of(self.shapes, codec), codec.row_bytes(WIDTH, _ITEM_BYTES)
 
     @property

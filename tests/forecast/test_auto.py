@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from graphs import cut, make_graph
 from training import ends_of, make_config
 
@@ -16,26 +18,42 @@ from distgnn.api.training import Training
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
 from distgnn.exchange.route import plan_route
-from distgnn.exchange.rule import Auto
 from distgnn.forecast import auto
 from distgnn.forecast.auto import CHOICES, AutoCodes, choice_of, code_seconds, try_link
 from distgnn.forecast.pace import Link
-from distgnn.forecast.traffic import planned_bytes
+from distgnn.forecast.traffic import planned_bytes, planned_weights
 from distgnn.kernels.devices import PROCESSOR
 from distgnn.nn.config import ModelConfig
+from distgnn.training.config.codecs import parse_weights
 from distgnn.training.config.settings import TrainConfig
+from distgnn.training.loop.controllers import NoController
 from distgnn.training.loop.trainer import Trainer
+from distgnn.weights.rule import SUM
+from distgnn.weights.traffic import WeightTraffic
 
 OPTIONS = {"hidden": 20, "layers": 3, "dropout": 0.2, "epochs": 12, "static_input": False}
 FAST, SLOW = Link(1e12, 0.0), Link(1.0, 0.0)
 
 
 def test_the_most_bits_within_five_percent_of_the_fastest_are_taken():
-    assert choice_of([1.0, 1.0, 1.0, 1.0, 1.0], 2) == 32
-    assert choice_of([10.0, 5.0, 1.04, 1.0, 1.2], 2) == 8
-    assert choice_of([10.0, 5.0, 1.06, 1.0, 1.2], 2) == 4
-    assert choice_of([10.0, 5.0, 3.0, 1.0, 0.1], 8) == 8
-    assert choice_of([10.0, 5.0, 3.0, 1.0, 0.1], 32) == 32
+    def choice(seconds):
+        return choice_of({(bits, 32): time for bits, time in zip(CHOICES, seconds, strict=False)})
+
+    assert choice([1.0, 1.0, 1.0, 1.0, 1.0]) == (32, 32)
+    assert choice([10.0, 5.0, 1.04, 1.0, 1.2]) == (8, 32)
+    assert choice([10.0, 5.0, 1.06, 1.0, 1.2]) == (4, 32)
+    assert choice([10.0, 5.0, 3.0]) == (8, 32)
+    assert choice([10.0]) == (32, 32)
+
+
+def test_two_bits_have_to_be_faster_by_the_epochs_that_they_take_more():
+    assert choice_of({(4, 32): 1.0, (2, 32): 0.8}) == (4, 32)
+    assert choice_of({(4, 32): 1.0, (2, 32): 0.7}) == (2, 32)
+
+
+def test_a_doubling_of_bits_counts_the_same_of_rows_and_of_gradients():
+    assert choice_of({(8, 4): 1.0, (4, 8): 1.0, (4, 4): 1.0}) == (8, 4)
+    assert choice_of({(8, 4): 1.0, (4, 16): 1.0, (2, 32): 0.8}) == (4, 16)
 
 
 @pytest.fixture
@@ -50,11 +68,13 @@ def links(monkeypatch):
         return found[min(number, len(found) - 1)]
 
     monkeypatch.setattr(auto, "try_link", look)
+    # Waits of threads on a busy machine differ by chance.
+    monkeypatch.setattr(AutoCodes, "_is_changed", lambda self, records: True)
     monkeypatch.setattr(auto, "code_seconds", lambda width, device: dict.fromkeys(CHOICES, 0.0))
     return found, looks
 
 
-def trained(options, rule=None, *, stop=None, folder=None, resume=False):
+def trained(options, *, stop=None, folder=None, resume=False):
     """Records and the strategy of a run, rank by rank."""
     graph = make_graph("random", num_vertices=60)
     parts = cut(graph, 3)
@@ -62,8 +82,8 @@ def trained(options, rule=None, *, stop=None, folder=None, resume=False):
 
     def on_rank(group):
         trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
-        if rule is not None:
-            trainer.controller = AutoCodes(trainer, rule)
+        if config.chooses_codes:
+            trainer.controller = AutoCodes(trainer)
         if resume:
             trainer.resume(trainer.checkpoints(folder))
         records = []
@@ -82,24 +102,24 @@ def losses(found):
 
 
 def test_codes_follow_a_link_whose_speed_changes_and_the_schedule_repeats_the_run(links):
-    links[0][:] = [SLOW, FAST, FAST, SLOW, SLOW]
-    found = trained({"halo": "auto(loss=0.9,every=3)"}, Auto(0.9, 3))
+    links[0][:] = [SLOW, SLOW, FAST, FAST, SLOW]
+    found = trained({"halo": "auto(loss=0.9,every=3)"})
     strategies = [figures["strategy"] for _, figures, _ in found]
-    assert strategies == ["int2+at(3)+exact+at(9)+int2"] * 3
-    assert "halo: int2 from epoch 9 on" in found[0][2]
+    assert strategies == ["int4+at(3)+exact+at(9)+int4"] * 3
+    assert "halo: int4 from epoch 9 on" in found[0][2]
     again = trained({"halo": strategies[0]})
     assert losses(again) == losses(found)
-    other = trained({"halo": "int2"})
+    other = trained({"halo": "int4"})
     assert losses(other)[:3] == losses(found)[:3]
     assert losses(other)[3:] != losses(found)[3:]
-    assert [r["codec_bits"] for r in found[0][0]] == [2.0] * 3 + [0.0] * 6 + [2.0] * 3
+    assert [r["codec_bits"] for r in found[0][0]] == [4.0] * 3 + [0.0] * 6 + [4.0] * 3
 
 
 def test_all_ranks_decide_by_the_slowest(links, monkeypatch):
     seconds = {0: FAST, 1: SLOW, 2: FAST}
     monkeypatch.setattr(auto, "try_link", lambda group, routes: seconds[group.rank])
-    found = trained({"halo": "auto(loss=0.9)"}, Auto(0.9))
-    assert [figures["strategy"] for _, figures, _ in found] == ["int2"] * 3
+    found = trained({"halo": "auto(loss=0.9)"})
+    assert [figures["strategy"] for _, figures, _ in found] == ["int4"] * 3
 
 
 class Scores:
@@ -110,48 +130,49 @@ class Scores:
 def test_rows_are_exact_again_where_codes_change_the_metric(links, monkeypatch):
     links[0][:] = [SLOW]
     monkeypatch.setattr(Trainer, "evaluate_on", lambda self, graph: Scores(2.0))
-    found = trained({"halo": "auto"}, Auto(0.9, 2))
-    assert found[0][1]["strategy"] == "int2+at(2)+int4+at(4)+int8+at(6)+bf16+at(8)+exact"
+    found = trained({"halo": "auto(loss=0.9,every=2)"})
+    assert found[0][1]["strategy"] == "int4+at(2)+int8+at(4)+bf16+at(6)+exact"
     again = trained({"halo": found[0][1]["strategy"]})
     assert losses(again) == losses(found)
 
 
 def test_a_metric_that_stays_below_its_best_makes_rows_exact(links, monkeypatch):
     links[0][:] = [SLOW]
-    now = {}
+    looks = {0: []}
 
-    def evaluate(self):
-        number = now[self.group.rank] = now.get(self.group.rank, -1) + 1
-        return Scores(0.9 if number < 3 else 0.5)
+    def evaluate_if_due(self):
+        return {"test_metric": 0.0, "val_metric": 0.9 if self.num_epochs < 3 else 0.5}, 0.0
 
-    monkeypatch.setattr(Trainer, "evaluate", evaluate)
-    monkeypatch.setattr(
-        Trainer,
-        "evaluate_on",
-        lambda self, graph: Scores(0.9 if now[self.group.rank] < 3 else 0.5),
-    )
-    monkeypatch.setattr(Trainer, "_evaluate_if_due", lambda self: ({"test_metric": 0.0}, 0.0))
-    found = trained({"halo": "auto"}, Auto(0.1, 2))
-    assert found[0][1]["strategy"] == "int2+at(8)+exact"
+    def evaluate_on(self, graph):
+        looks.setdefault(self.group.rank, []).append(self.num_epochs)
+        return Scores(0.9 if self.num_epochs <= 3 else 0.5)
+
+    monkeypatch.setattr(Trainer, "_evaluate_if_due", evaluate_if_due)
+    monkeypatch.setattr(Trainer, "evaluate_on", evaluate_on)
+    found = trained({"halo": "auto(loss=0.1,every=2)", "weights": "auto", "hidden": 48})
+    assert found[0][1] == {"strategy": "int4+at(8)+exact", "weights_strategy": "int4+at(8)+sum"}
+    # Less and less often, where scores were the same.
+    assert looks[0] == [2, 6]
 
 
 def test_a_look_says_nothing_of_how_far_models_are_apart_in_the_next_epoch(links):
     links[0][:] = [SLOW]
-    options = {"halo": "auto", "weights": "every(8)", "eval_every": 5}
-    records = trained(options, Auto(0.9, 3))[0][0]
+    options = {"halo": "auto(loss=0.9,every=3)", "weights": "every(8)", "eval_every": 5}
+    records = trained(options)[0][0]
     said = [record["epoch"] for record in records if "consensus_distance" in record]
     assert said == [4, 9, 11]
 
 
 def test_a_resumed_run_goes_on_with_its_schedule(links, tmp_path):
-    links[0][:] = [SLOW, FAST, SLOW, FAST]
-    rule = Auto(0.9, 3)
-    options = {"halo": "auto(loss=0.9,every=3)"}
-    straight = trained(options, rule)
+    links[0][:] = [SLOW, SLOW, FAST, SLOW, FAST]
+    options = {"halo": "auto(loss=0.9,every=3)", "weights": "auto", "hidden": 48}
+    straight = trained(options)
     links[1].clear()
-    trained(options, rule, stop=7, folder=tmp_path)
-    resumed = trained(options, rule, folder=tmp_path, resume=True)
-    assert straight[0][1]["strategy"] == "int2+at(3)+exact+at(6)+int2+at(9)+exact"
+    trained(options, stop=7, folder=tmp_path)
+    resumed = trained(options, folder=tmp_path, resume=True)
+    schedule = "int4+at(3)+{0}+at(6)+int4+at(9)+{0}"
+    assert straight[0][1]["strategy"] == schedule.format("exact")
+    assert straight[0][1]["weights_strategy"] == schedule.format("sum")
     assert resumed[0][1] == straight[0][1]
     assert losses(resumed) == losses(straight)[7:]
 
@@ -178,8 +199,50 @@ def test_codes_take_time_and_exact_rows_none():
 
 
 def test_a_measured_run_has_a_strategy_that_repeats_it():
-    found = trained({"halo": "auto(every=4)"}, Auto(every=4))
+    found = trained({"halo": "auto(every=4)"})
     assert losses(trained({"halo": found[0][1]["strategy"]})) == losses(found)
+
+
+def test_codes_of_gradients_alone_are_chosen_and_repeated(links):
+    links[0][:] = [SLOW, SLOW, FAST]
+    options = {"halo": "int8", "hidden": 48, "epochs": 22}
+    found = trained({**options, "weights": "auto"})
+    assert [figures for _, figures, _ in found] == [{"weights_strategy": "int4+at(10)+sum"}] * 3
+    assert "weights: sum from epoch 10 on" in found[0][2]
+    again = trained({**options, "weights": "int4+at(10)+sum"})
+    assert losses(again) == losses(found)
+    sent = [record["weight_bytes_sent"] for record in found[0][0]]
+    assert sent == [record["weight_bytes_sent"] for record in again[0][0]]
+    assert max(sent[:10]) < min(sent[10:])
+    assert losses(trained({**options, "weights": "int4"}))[10:] != losses(found)[10:]
+
+
+def test_gradients_whose_codes_follow_each_other_send_the_bytes_that_were_predicted():
+    graph = make_graph("random", num_vertices=60)
+    parts = cut(graph, 3)
+    config = make_config(**OPTIONS | {"hidden": 48}, weights="int4+at(3)+sum+at(8)+int8")
+
+    def on_rank(group):
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
+        told = planned_weights(config, trainer.model, trainer.weights.tables, trainer.graphs)
+        planned = [told.bytes_in_epoch(3, epoch) for epoch in range(12)]
+        assert told.bytes_per_epoch(3) == max(planned)
+        assert told.ring_bytes(3) == told._replace(rule=SUM).ring_bytes(3)
+        return planned, [record["weight_bytes_sent"] for record in trainer.epochs()]
+
+    planned, sent = run_ranks(3, on_rank)[0]
+    assert planned == sent
+    assert len(set(sent)) == 3
+
+
+def test_memory_of_chosen_codes_is_that_of_the_largest(links):
+    def working(words):
+        shapes = ((64, 64), (64,))
+        return WeightTraffic(shapes, parse_weights(words)).working_bytes(4)
+
+    most = max(working(words) for words in ("sum", "bf16", "int8", "int4"))
+    assert working("auto") == most > working("sum")
+    assert working("sum+at(5)+int8") == working("int8")
 
 
 def test_what_auto_cannot_choose_for_is_refused():
@@ -194,6 +257,21 @@ def test_what_auto_cannot_choose_for_is_refused():
         asked.check()
     with dg.init() as ranks, pytest.raises(InputError, match=r"halo auto needs to know the layers"):
         ranks.load("cora", halo="auto")
+    with pytest.raises(InputError, match=r"^--weights auto needs to know the layers, so it has"):
+        TrainConfig(model=ModelConfig(own="Net"), weights="auto")
+    asked = replace(asked, config=make_config(weights="auto"))
+    with pytest.raises(InputError, match=r"^--weights auto times work of the processor, got --dev"):
+        asked.check()
+    with pytest.raises(InputError, match=r"^--weights auto\+mean says more than auto, which choo"):
+        make_config(weights="auto+mean")
+    with pytest.raises(InputError, match=r"^--weights sum\+at\(3\)\+every\(2\)\+mean has at"):
+        make_config(weights="sum+at(3)+every(2)+mean")
+    net = torch.nn.Linear(2, 2)
+    with (
+        dg.init() as ranks,
+        pytest.raises(InputError, match=r"changes the code of gradients in so"),
+    ):
+        ranks.replicate(net, weights="sum+at(3)+int8")
 
 
 def test_codes_that_follow_each_other_send_the_bytes_that_were_predicted():
@@ -211,21 +289,154 @@ def test_codes_that_follow_each_other_send_the_bytes_that_were_predicted():
     assert len(set(found[0][1])) == 3
 
 
+def codes_of(group, links_of, **options):
+    """Controller of a rank whose looks find the links that a function of it gives."""
+    graph = make_graph("random", num_vertices=60)
+    parts = cut(graph, 3)
+    config = make_config(**{**OPTIONS, "halo": "auto", **options})
+    trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
+    codes = AutoCodes(trainer)
+    codes._prepare()
+    links = iter(links_of(codes))
+
+    def look():
+        codes._link = next(links)
+        return codes._link
+
+    codes._try_link = look
+    return codes
+
+
+def record_of(epoch, epoch_s, wait_s, sync_s=0.0):
+    return {
+        "epoch": epoch,
+        "epoch_s": epoch_s,
+        "exchange_wait_s": wait_s,
+        "pack_s": 0.0,
+        "weight_sync_s": sync_s,
+        "codec_error": 0.0,
+        "val_metric": 0.5,
+    }
+
+
+def test_a_link_that_became_slower_hides_no_more_rows_than_before(monkeypatch):
+    monkeypatch.setattr(AutoCodes, "_is_changed", lambda self, records: True)
+
+    def links_of(codes):
+        speed = codes._sent[32] / 0.005
+        return [Link(speed, 0.0), Link(speed / 20, 0.0), Link(speed / 20, 0.0)]
+
+    def on_rank(group):
+        codes = codes_of(group, links_of, halo="auto(every=2)")
+        for epoch in range(2):
+            codes.observe(record_of(epoch, 0.205, 0.005))
+        assert codes.bits == 32
+        # Meanwhile the link became slower, so that exact rows take 100 ms.
+        for epoch in range(2, 4):
+            codes.observe(record_of(epoch, 0.205, 0.005))
+        return codes.bits
+
+    assert set(run_ranks(3, on_rank)) == {8}
+
+
+def test_waiting_for_slower_ranks_is_no_time_of_gradients():
+    def links_of(codes):
+        return [Link(codes._summed[32] / 0.002, 0.0)]
+
+    def on_rank(group):
+        codes = codes_of(group, links_of, halo="int8", weights="auto", hidden=48)
+        codes._sum_s = dict.fromkeys(codes._sum_s, 0.0)
+        for epoch in range(2):
+            codes.observe(record_of(epoch, 0.1, 0.0, sync_s=0.085))
+        return codes.weight_bits
+
+    assert set(run_ranks(3, on_rank)) == {32}
+
+
+def test_a_rank_with_few_rows_does_not_take_waits_for_others_for_its_work():
+    def on_rank(group):
+        codes = codes_of(group, lambda codes: [Link(1e7, 0.0)])
+        # Exact rows of the other ranks take 100 ms.
+        share = 0.1 if group.rank == 1 else 1.0
+        codes._sent = {bits: share * 1e6 * bits / 32 for bits in CHOICES}
+        codes._code_s = dict.fromkeys(CHOICES, 0.0)
+        for epoch in range(2):
+            codes.observe(record_of(epoch, 0.2, 0.1))
+        return codes.bits
+
+    assert set(run_ranks(3, on_rank)) == {4}
+
+
+def test_the_link_is_timed_again_where_waits_have_changed_and_else_less_and_less_often():
+    waits = [0.1] * 30 + [0.2] * 20 + [0.1] * 60
+
+    def on_rank(group):
+        tried = []
+
+        def links_of(codes):
+            while True:
+                tried.append(codes._now)
+                yield Link(1e12, 0.0)
+
+        codes = codes_of(group, links_of, epochs=200)
+        codes._schedule.append((0, 32))
+        for epoch, wait_s in enumerate(waits):
+            codes._now = epoch + 1
+            codes.observe(record_of(epoch, 1.0, wait_s))
+        return tried
+
+    # At first, at both changes, and 20 and 40 epochs after an earlier one that was for scores.
+    assert run_ranks(3, on_rank) == [[2, 30, 40, 60, 70]] * 3
+
+
+def test_a_link_of_long_latency_is_tried_with_messages_that_are_longer(monkeypatch):
+    tried = []
+
+    def seconds_of(group, out, into, width, num_rounds):
+        num_bytes = sum(count for count, _ in out) * width
+        tried.append(num_bytes)
+        return 0.05 + num_bytes / 1e7
+
+    monkeypatch.setattr(auto, "_seconds_of", seconds_of)
+
+    def on_rank(group):
+        counts = [[0, 4], [4, 0]]
+        route = plan_route(group, counts[group.rank], counts[group.rank])
+        return try_link(group, [route])
+
+    links = run_ranks(2, on_rank)
+    assert links[0].bytes_per_s == pytest.approx(1e7, rel=1e-6)
+    assert max(tried) == 1 << 18
+
+
+def test_a_cut_that_no_row_crosses_has_a_link_for_gradients():
+    def on_rank(group):
+        return try_link(group, [plan_route(group, [0, 0], [0, 0])])
+
+    assert 1e3 < run_ranks(2, on_rank)[0].bytes_per_s < 1e12
+
+
+def test_a_run_that_goes_on_alone_for_a_while_keeps_what_was_chosen():
+    alone = NoController()
+    alone.load_state({"schedule": [[0, 4]]})
+    assert alone.state() == {"schedule": [[0, 4]]}
+    assert NoController().state() == {}
+
+
 @pytest.mark.parametrize(("wait_s", "bits"), [(0.0, 32), (10.0, 4)])
 def test_only_the_wire_that_is_waited_for_counts(links, monkeypatch, wait_s, bits):
     graph = make_graph("random", num_vertices=60)
     parts = cut(graph, 3)
     config = make_config(**OPTIONS, halo="auto")
-    monkeypatch.setattr(AutoCodes, "_forward_seconds", lambda self: (10.0, wait_s))
 
     def on_rank(group):
         trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
-        codes = AutoCodes(trainer, Auto())
+        codes = AutoCodes(trainer)
         codes._prepare()
-        # An evaluation waits 10 s for the wire, and exact rows of an epoch take 30 s at most.
-        speed = codes._evaluation_bytes / 10.0
-        monkeypatch.setattr(codes, "_try_link", lambda: Link(speed, 0.0))
-        codes.begin()
+        # Exact rows take 10 s, beside 10 s of work.
+        monkeypatch.setattr(codes, "_try_link", lambda: Link(codes._sent[32] / 10.0, 0.0))
+        for epoch in range(2):
+            codes.observe(record_of(epoch, 10.0 + wait_s, wait_s))
         return codes.bits
 
     assert set(run_ranks(3, on_rank)) == {bits}
@@ -240,6 +451,6 @@ def test_a_look_counts_with_the_evaluations_of_the_next_epoch(links, monkeypatch
         time.sleep(0.2 if record["epoch"] == 4 else 0.0)
 
     monkeypatch.setattr(AutoCodes, "observe", observe)
-    records = trained({"halo": "auto", "eval_every": 100}, Auto())[0][0]
+    records = trained({"halo": "auto", "eval_every": 100})[0][0]
     assert looks[0] == list(range(12))
     assert records[5]["eval_s"] >= 0.2

@@ -41,7 +41,8 @@ class ChannelSettings:
     weights: str | None = flag(
         None,
         "what gradients of large weights are sent as while ranks add them up: sum (as they are), "
-        "bf16, int8, int4, int2 or int1, as with --halo; or every(K)+mean: each rank trains "
+        "bf16, int8, int4, int2 or int1, as with --halo, or auto, which chooses while the run "
+        "trains; or every(K)+mean: each rank trains "
         "a model of its own, and after every K steps all get the mean of weights and moments, or "
         "with +own-moments of weights alone; with +pairs or +groups(G) it is the mean of 2 or G "
         "ranks, drawn for each merge, or with groups(G,order=tournament) or order=grid in turns; "

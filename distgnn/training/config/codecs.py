@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from distgnn.datasets.errors import InputError
@@ -14,7 +15,7 @@ from distgnn.exchange.rule import Auto, HaloRule, Rota, Rule
 from distgnn.exchange.spared import Gate, Spared
 from distgnn.training.config.grammar import Grammar, Parameter, Word
 from distgnn.training.config.presets import names_of
-from distgnn.weights.rule import Background, Significance, Travel, WeightRule
+from distgnn.weights.rule import SUM, Background, Significance, Travel, WeightRule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +38,7 @@ _SUM, _MEAN = "sum", "mean"
 _DEAL = "deal"
 _MEMORY = "memory"
 _WARM_UP = "warm_up_epochs"
+_LATER_CODES = "later"
 _ROUND = {"round": Parameter({"random": True, "near": False})}
 
 
@@ -100,10 +102,10 @@ _ADAPT = Word(
 )
 
 
-def _at(value: int) -> object:
+def _at(flag: str, value: int) -> object:
     raise InputError(
-        f"--halo at({value}) says from which epoch on the words after it hold; write codes before "
-        "and after it, as in int4+at(30)+int8"
+        f"--{flag} at({value}) says from which epoch on the words after it hold; write codes "
+        "before and after it, as in int4+at(30)+int8"
     )
 
 
@@ -111,7 +113,7 @@ _LATER: Mapping[str, Word] = {
     "auto": Word(
         _CODEC, Auto, {"loss": Parameter(number=float, below=1), "every": Parameter(least=1)}
     ),
-    "at": Word("later", _at, {"": Parameter(least=1, is_required=True)}),
+    "at": Word(_LATER_CODES, partial(_at, "halo"), {"": Parameter(least=1, is_required=True)}),
 }
 """Table of words for codes that follow each other."""
 _QUANTILE = re.compile("q([1-9][0-9]?)")
@@ -228,7 +230,7 @@ HALO = Grammar(
         "remembers": "what the code remembers",
         _MEMORY: "what counts between turns",
         "is_scaled": "what multiplies rows",
-        "later": "when other codes take over",
+        _LATER_CODES: "when other codes take over",
     },
     {**_CODECS, "adapt": _ADAPT, **_LATER, **_TIMES},
     names=names_of("halo"),
@@ -283,12 +285,17 @@ WEIGHTS = Grammar(
         _WHEN: "when models are merged, or values told",
         _WHOM: "with whom",
         _LAG: "how many steps a merge takes",
-        _MOMENTS: "what becomes of the moments of the optimizer",
-        _TRAVEL: "how the number of steps moves",
+        _MOMENTS: "what becomes of moments",
+        _TRAVEL: "how steps move",
         _MACHINES: "where gradients are added up first",
+        _LATER_CODES: "when other codes take over",
     },
     {
         **_CODECS,
+        "auto": Word(_CODEC, Auto, {}),
+        "at": Word(
+            _LATER_CODES, partial(_at, "weights"), {"": Parameter(least=1, is_required=True)}
+        ),
         _SUM: Word(_APPLY, partial(str, _SUM), {}),
         _MEAN: Word(_APPLY, partial(str, _MEAN), {}),
         "qadam": Word(_APPLY, lambda value: {"warm_up_steps": value}, _whole(1)),
@@ -340,31 +347,32 @@ def parse_halo(text: str) -> HaloRule:
         InputError: If the text is no strategy; it says where and what is allowed.
     """
     text = HALO.names.get(text, text)
-    marks = list(_CHANGE.finditer(text))
-    # Blanks in place of what comes before keep the places that messages name.
-    stops = [mark.start() for mark in marks] + [len(text)]
-    starts = [0, *(mark.end() for mark in marks)]
-    rule, *others = (
-        _parse_phase(" " * start + text[start:stop])
-        for start, stop in zip(starts, stops, strict=True)
-    )
-    codecs, later, last = rule.codecs, list[tuple[int, HaloCodecs]](), 0
-    for mark, then in zip(marks, others, strict=True):
-        epoch = int(mark[1])
+    epochs = _phases("halo", text)
+    rule, *others = (_parse_phase(text[:stop], start) for _, start, stop in epochs)
+    codecs, later = rule.codecs, list[tuple[int, HaloCodecs]]()
+    for (epoch, _, _), then in zip(epochs[1:], others, strict=True):
         if not (_is_codes_alone(rule) and _is_codes_alone(then)):
             raise InputError(
                 f"--halo {text} has at({epoch}) between words that are not codes alone; use codes "
                 "such as exact or fwd:int8+bwd:int4 before and after it"
             )
-        if epoch <= last:
-            raise InputError(
-                f"--halo {text} has at({epoch}) after at({last}); epochs ascend, from 1"
-            )
-        last = epoch
         if then.codecs != codecs:
             codecs = then.codecs
             later.append((epoch, codecs))
     return replace(rule, later=tuple(later))
+
+
+def _phases(flag: str, text: str) -> list[tuple[int, int, int]]:
+    """Divide words at each at(N): the epochs from which parts hold, where they begin and end."""
+    marks = list(_CHANGE.finditer(text))
+    epochs = [0, *(int(mark[1]) for mark in marks)]
+    for last, epoch in pairwise(epochs):
+        if epoch <= last:
+            after = f" after at({last})" if last else ""
+            raise InputError(f"--{flag} {text} has at({epoch}){after}; epochs ascend, from 1")
+    starts = [0, *(mark.end() for mark in marks)]
+    stops = [*(mark.start() for mark in marks), len(text)]
+    return list(zip(epochs, starts, stops, strict=True))
 
 
 def _is_codes_alone(rule: HaloRule) -> bool:
@@ -385,9 +393,9 @@ def _auto(text: str, answers: Mapping[Direction, Mapping[str, object]]) -> Auto 
     return cast("Auto", found[0])
 
 
-def _parse_phase(text: str) -> HaloRule:
-    """Read the words that hold until others take over."""
-    answers = HALO.read(text)
+def _parse_phase(text: str, start: int) -> HaloRule:
+    """Read the words that hold until others take over, from a character on."""
+    answers = HALO.read(text, start)
     if (auto := _auto(text, answers)) is not None:
         return HaloRule(auto=auto)
     warm_up = {way: found.get(_WARM_UP, 0) for way, found in answers.items()}
@@ -425,7 +433,32 @@ def parse_weights(text: str) -> WeightRule:
     Raises:
         InputError: If the text is no strategy; it says where and what is allowed.
     """
-    answers = WEIGHTS.read(text)["fwd"]
+    text = WEIGHTS.names.get(text, text)
+    epochs = _phases("weights", text)
+    rule, *others = (_parse_weights(text[:stop], start) for _, start, stop in epochs)
+    codec, later = rule.codec, list[tuple[int, CodecSpec]]()
+    for (epoch, _, _), then in zip(epochs[1:], others, strict=True):
+        if not all(one == replace(SUM, codec=one.codec) for one in (rule, then)):
+            raise InputError(
+                f"--weights {text} has at({epoch}) between words that are not codes alone; use "
+                "codes such as sum or int4 before and after it"
+            )
+        if then.codec != codec:
+            codec = then.codec
+            later.append((epoch, codec))
+    return replace(rule, later=tuple(later))
+
+
+def _parse_weights(text: str, start: int) -> WeightRule:
+    """Read the words that hold until others take over, from a character on."""
+    answers = WEIGHTS.read(text, start)["fwd"]
+    if isinstance(answers.get(_CODEC), Auto):
+        if set(answers) != {_CODEC}:
+            raise InputError(
+                f"--weights {text} says more than auto, which chooses the code of gradients; write "
+                "auto alone"
+            )
+        return WeightRule(is_chosen=True)
     codec, apply = cast("CodecSpec", answers.get(_CODEC, EXACT)), answers.get(_APPLY)
     if _WHEN not in answers:
         if apply == _MEAN:

@@ -577,10 +577,10 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
-        lambda c: c.given_halo.auto is not None and bool(c.model.own),
+        lambda c: c.chooses_codes and bool(c.model.own),
         lambda c: (
-            f"{_halo(c)} needs to know the layers, so it has no effect on a model of your own; "
-            "choose a codec"
+            f"{'--weights auto' if c.given_halo.auto is None else _halo(c)} needs to know the "
+            "layers, so it has no effect on a model of your own; choose a codec"
         ),
     ),
     (

@@ -161,11 +161,12 @@ class Grammar:
     has_directions: bool = True
     names: Mapping[str, str] = field(default_factory=dict)
 
-    def read(self, text: str) -> dict[Direction, dict[str, object]]:
+    def read(self, text: str, start: int = 0) -> dict[Direction, dict[str, object]]:
         """Read a strategy.
 
         Args:
             text: The strategy in words, or its name.
+            start: Character that it begins at; those before are for messages.
 
         Returns:
             The answers by slot, for either direction; without those that the text leaves out.
@@ -176,7 +177,7 @@ class Grammar:
         """
         answers: dict[Direction, dict[str, object]] = {way: {} for way in _DIRECTIONS}
         said: dict[tuple[Direction, str], Item] = {}
-        for item in _Parser(self, self.names.get(text, text)).strategy():
+        for item in _Parser(self, self.names.get(text, text), start).strategy():
             word = self._word(item)
             answer = word.build(**self._arguments(item, word))
             for way in item.directions:
@@ -265,13 +266,14 @@ class _Parser:
     Args:
         grammar: Grammar of the text.
         text: The text.
+        start: Character that the strategy begins at.
     """
 
-    def __init__(self, grammar: Grammar, text: str) -> None:
+    def __init__(self, grammar: Grammar, text: str, start: int = 0) -> None:
         self._flag = grammar.flag
         self._has_directions = grammar.has_directions
         self._text = text
-        self._at = 0
+        self._at = start
 
     def strategy(self) -> list[Item]:
         """Read items up to the end of the text."""

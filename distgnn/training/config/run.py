@@ -81,6 +81,11 @@ class RunSettings(
         return SUM if self.preset is None else parse_weights(PRESETS[self.preset].weights)
 
     @property
+    def chooses_codes(self) -> bool:
+        """Whether codes of rows or of gradients are chosen while the run trains."""
+        return self.given_halo.auto is not None or self.weight_rule.is_chosen
+
+    @property
     def is_isolated(self) -> bool:
         """Whether nothing travels (0c)."""
         return self.strategy.is_isolated

@@ -73,6 +73,7 @@ def build_weights(
         exchange.clock,
         tables,
         codec=rule.codec,
+        later=rule.later,
         machine_size=rule.machine_size,
         seeds=seeds,
         buffers=buffers,

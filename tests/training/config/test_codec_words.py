@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -186,10 +187,14 @@ def test_words_stand_for_times_and_memories(text, rule):
     )
 
 
-@given(specs())
-def test_the_canonical_text_of_weights_reads_back(codec):
-    rule = WeightRule(codec)
+@given(specs(), st.lists(specs(), max_size=3))
+def test_the_canonical_text_of_weights_reads_back(codec, others):
+    phases = [codec, *others]
+    later = [(5 * n, b) for n, (a, b) in enumerate(pairwise(phases), 1) if a != b]
+    rule = WeightRule(codec, later=tuple(later))
     assert parse_weights(weights_text(rule)) == rule
+    for number, code in enumerate(phases):
+        assert {rule.codec_in(5 * number), rule.codec_in(5 * number + 4)} == {code}
 
 
 @given(st.text(alphabet="fbwd:int84(round=near)+, x\n\t", max_size=30))
@@ -210,6 +215,15 @@ def test_weights_are_summed_exactly_or_in_a_code(text, codec):
     assert parse_weights(text) == WeightRule(codec)
 
 
+def test_codes_of_weights_may_follow_each_other_or_be_chosen():
+    assert parse_weights("sum+at(9)+int8") == WeightRule(later=((9, INT8),))
+    assert parse_weights("int8 + at(9) + int8 + at(10) + sum") == WeightRule(
+        INT8, later=((10, EXACT),)
+    )
+    assert parse_weights("auto") == WeightRule(is_chosen=True)
+    assert weights_text(WeightRule(is_chosen=True)) == "auto"
+
+
 REFUSED = [
     (
         "int3",
@@ -221,7 +235,7 @@ REFUSED = [
     ),
     ("INT8", "--halo has no item 'INT8' (did you mean int8?); what rows are sent as: "),
     ("int4+at(30)", "--halo at(30) says from which epoch on the words after it hold; write codes"),
-    ("int4+at(0)+int8", "--halo int4+at(0)+int8 has at(0) after at(0); epochs ascend, from 1"),
+    ("int4+at(0)+int8", "--halo int4+at(0)+int8 has at(0); epochs ascend, from 1"),
     ("int4+at(9)+int8+at(9)+int2", "--halo int4+at(9)+int8+at(9)+int2 has at(9) after at(9); ep"),
     ("int4+at(9)+int5", "--halo has no item 'int5' at character 12"),
     (
@@ -313,21 +327,27 @@ def test_mistakes_are_named_with_their_place(text, sentence):
     ("text", "sentence"),
     [
         ("fwd:int8", "--weights has no directions, got 'fwd:'; leave it out"),
+        ("sum+at(10)+", "--weights 'sum+at(10)+' ends where a word is expected"),
+        ("sum+at(3)++int4", "--weights 'sum+at(3)++int4' has '+' at character 11, where a word"),
+        ("sum+at(0)+int4", "--weights sum+at(0)+int4 has at(0); epochs ascend, from 1"),
+        ("sum+at(9)+int4+at(9)+sum", "--weights sum+at(9)+int4+at(9)+sum has at(9) after at(9); "),
         (
             "xyz",
             (
-                f"--weights has no item 'xyz'; {CODECS.replace('rows', _GRADIENTS)};"
+                f"--weights has no item 'xyz'; {CODECS.replace('rows', _GRADIENTS)}, auto;"
                 " what becomes of them: sum, mean, qadam, corrected, lerp, elastic,"
                 " momentum; when models are merged, or values told: every,"
                 " changed-gradient, changed; with whom: all, pairs, ring, groups;"
                 " how many steps a merge takes: lag;"
-                " what becomes of the moments of the optimizer: own-moments;"
-                " how the number of steps moves: travel;"
-                " where gradients are added up first: machines"
+                " what becomes of moments: own-moments;"
+                " how steps move: travel;"
+                " where gradients are added up first: machines;"
+                " when other codes take over: at"
             ),
         ),
     ],
 )
 def test_weights_have_words_of_their_own(text, sentence):
-    with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
+    with pytest.raises(InputError, match=f"^{re.escape(sentence)}") as error:
         parse_weights(text)
+    assert len(str(error.value)) < 500
