@@ -231,6 +231,38 @@ def test_runs_with_seconds_of_the_clock_are_made_again(second_order, tmp_path, m
 
 
 @pytest.mark.slow
+def test_the_table_over_links_takes_epochs_from_the_runs_on_threads(repository, tmp_path):
+    some = ["--sets", "cora", "--cuts", "random", "--parts", 2, "--seeds", 1, "--eval-every", 2]
+    script = repository / "examples/strategies/presets.py"
+    run(script, "out", *some, "--halos", "bytegrad,cgx", "--epochs", 6, cwd=tmp_path)
+    script = repository / "examples/lab/over_links.py"
+    words = ["out", *some, "--dry", "--rates", "1gbit", "--halos", "exact,bytegrad,cgx"]
+    words += ["--live", "auto/auto", "--live-seeds", 1, "--live-epochs", 4, "--timed", 2]
+    shown = run(script, *words, cwd=tmp_path).stdout
+    known = {one["halo"]: one for one in lines_of(tmp_path / "out/accuracy.jsonl")}
+    runs = {one["halo"]: one for one in lines_of(tmp_path / "out/lab.jsonl")}
+    assert runs["exact"]["num_epochs"] == 2, "all of its epochs are alike"
+    assert runs["auto/auto"]["num_epochs"] == 4
+    goal = max(point["val_metric"] for point in known["exact"]["curve"]) - 0.005
+    assert {one["goal"] for one in runs.values()} == {goal}
+    for row in rows_of(shown):
+        name = row[0].strip("`")
+        if name in known:
+            there = [one for one in known[name]["curve"] if one["val_metric"] >= goal][:1]
+            assert row[2:4] == [f"{len(there)} of 1", str(there[0]["epochs"]) if there else "-"]
+            sent = sum(there[0][key] for key in ("halo_bytes", "weight_bytes")) if there else 0
+            assert row[4] == (f"{sent / 1e6:.1f}" if there else "-")
+        if name in runs:
+            seconds = runs[name]["epoch_s"] + runs[name]["eval_s"]
+            assert row[5] == f"{1e3 * seconds:.0f}"
+        if name == "exact":
+            assert row[7] == f"{seconds * there[0]['epochs']:.1f}"
+    chosen = runs["auto/auto"]
+    assert f"`{chosen['strategy']}`, weights `{chosen['weights_strategy']}`" in shown
+    again = run(script, *words, cwd=tmp_path).stdout
+    assert rows_of(again) == rows_of(shown)
+
+
 def test_the_table_of_the_lab_compares_with_exact_training(repository, tmp_path):
     script = repository / "examples/lab/strategies.py"
     words = ["out", "--dry", "--hosts", 2, "--rates", "1gbit", "--cuts", "random", "--epochs", 4]
