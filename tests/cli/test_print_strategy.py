@@ -150,6 +150,17 @@ def test_of_codes_that_adapt_a_bound_is_counted(distgnn, ring_parts):
         r"epochs, in at most the bytes of 4\n",
         adaptive.out,
     )
+    chosen = ("--halo", "auto", "--weights", "auto", *words)
+    for shown in (["inspect"], ["plan", "--bandwidth", "1GB/s", "--latency", "50us"]):
+        text = distgnn(shown[0], ring_parts, *shown[1:], *chosen).out
+        assert len(re.findall(r" at most [0-9.]+ \S+ (?:by all|in all)", text)) == 2
+    text = distgnn("inspect", ring_parts, *words).out
+    assert "by all ranks, exactly" in text
+    assert "at most" not in text.partition("memory per rank")[0]
+    later = distgnn("train", ring_parts, "--print-strategy", "--weights", "sum+at(9)+int4", *words)
+    assert re.search(r"gradients of weights +as they are; from epoch 9 on 4 bits a val", later.out)
+    auto = distgnn("train", ring_parts, "--print-strategy", "--weights", "auto", *words)
+    assert re.search(r"gradients of weights +in a code that is chosen while the run tr", auto.out)
     auto = distgnn("train", ring_parts, "--print-strategy", "--halo", "auto", *words)
     assert re.search(r"rows per epoch +at most \S+ \S+ by all ranks\n", auto.out)
     assert "rows and sums         in codes that are chosen while the run trains" in auto.out
