@@ -258,8 +258,8 @@ def lines_of(done: dict[Cell, dict[str, Any]], options: argparse.Namespace) -> l
         f"`--model {options.model}` with the flags of ../strategies/PRESETS.md, at most",
         f"{options.epochs} epochs, evaluated every {options.eval_every}. {options.parts} hosts,",
         "one rank each, gloo; they share the cores of one machine. Points, epochs and bytes are",
-        f"those of {options.seeds} seeds on threads, as there. Epochs and bytes are the medians up",
-        "to the best validation metric of exact training less half a point, of the seeds that",
+        f"those of up to {options.seeds} seeds on threads, as there. Epochs and bytes are medians",
+        "up to the best validation metric of exact training less half a point, of the seeds that",
         "reach it. Milliseconds are those of one run at each rate, with their share of",
         "evaluations; seconds are those of as many epochs.",
     ]
