@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Bits = Literal[32, 16, 8, 4, 2, 1]
 
@@ -140,6 +143,18 @@ class CodecSpec:
 
 EXACT = CodecSpec()
 """Rows as they are."""
+_Codes = TypeVar("_Codes")
+
+
+def codes_at(epoch: int, first: _Codes, later: Sequence[tuple[int, _Codes]]) -> _Codes:
+    """Return the codes of an epoch, of some that follow each other.
+
+    Args:
+        epoch: From 0.
+        first: Those from epoch 0 on.
+        later: Epochs from which others hold, ascending, and these.
+    """
+    return next((codes for since, codes in reversed(later) if since <= epoch), first)
 
 
 @dataclass(frozen=True)
@@ -162,8 +177,7 @@ class HaloCodecs:
         Args:
             epoch: From 0.
         """
-        due = [codecs for first, codecs in self.later if first <= epoch]
-        return due[-1] if due else self
+        return codes_at(epoch, self, self.later)
 
     def of(self, *, is_backward: bool) -> CodecSpec:
         """Return the codec of one direction."""

@@ -53,8 +53,8 @@ CHOICES: tuple[Bits, ...] = (32, 16, 8, 4, 2)
 WITHIN = 1.05
 """Share of the fastest epoch that a choice of more bits may take."""
 MORE_EPOCHS = {2: 1.25}
-"""Times the epochs that rows of few bits take to the same accuracy, where that is more than others:
-between 1 and 1.44 in examples/lab/RESULTS.md."""
+"""Times the epochs of exact rows that rows of few bits are taken to need: 0.97 to 1.44 times in
+examples/lab/RESULTS.md, where they did not reach one goal of eight."""
 _TRIAL_BYTES = (1 << 18, 1 << 20)
 # Shorter messages than this tell little of the link: systems let some through at once.
 _LEAST_TRIAL_S = 0.02
@@ -211,9 +211,9 @@ class AutoCodes:
 
     def _choose(self, epoch: int, link: Link, work_s: float | None) -> None:
         """Choose the codes from an epoch on; None is for work that nobody knows yet."""
-        rows_from, is_known = self._allowed_rows(), work_s is not None
+        is_known = work_s is not None
         # What few bits save may be little beside the work.
-        rows_from = rows_from if is_known else rows_from[:-1] or rows_from
+        rows_from = self._allowed_rows(self._least if is_known else max(self._least, 4))
         work_s = work_s or 0.0
         # Rows travel at most as long as there is work, without being waited for.
         hidden_s = min(self._hidden_s, work_s)
@@ -254,10 +254,10 @@ class AutoCodes:
             if is_known and exact_s is not None:
                 self._note += f"; {1e3 * exact_s:.1f} ms if exact"
 
-    def _allowed_rows(self) -> Sequence[Bits]:
+    def _allowed_rows(self, least: Bits) -> Sequence[Bits]:
         if self._is_exact or not self._has_rows:
             return CHOICES[:1]
-        return CHOICES[: CHOICES.index(self._least) + 1]
+        return CHOICES[: CHOICES.index(least) + 1]
 
     def _allowed_weights(self) -> Sequence[Bits]:
         if self._is_exact or not self._has_weights:
@@ -413,7 +413,8 @@ def try_link(group: Group, routes: list[Route]) -> Link:
         long_s = _seconds_of(group, out, into, width, 1)
         if _most(group, long_s - short_s)[0] >= _LEAST_TRIAL_S:
             break
-    speed = own * (width - 1) / max(long_s - short_s, 1e-9) if own else 1e12
+    # By chance the short message may take longer: then the link would have no limit.
+    speed = own * (width - 1) / max(long_s - short_s, long_s / 16) if own else 1e12
     slowest, latency_s = _most(group, -speed, short_s)
     return Link(-slowest, latency_s)
 

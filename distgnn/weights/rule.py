@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from distgnn.exchange.codec import EXACT, CodecSpec
+from distgnn.exchange.codec import EXACT, CodecSpec, codes_at
 from distgnn.exchange.spared import Gate
 from distgnn.weights.groups import (
     Order,
@@ -159,7 +159,7 @@ class WeightRule:
         Args:
             epoch: From 0.
         """
-        return codec_at(epoch, self.codec, self.later)
+        return codes_at(epoch, self.codec, self.later)
 
     @property
     def is_local(self) -> bool:
@@ -173,7 +173,7 @@ class WeightRule:
 
     @property
     def sends_at_most(self) -> bool:
-        """Whether a forecast is a limit, since values decide how much travels."""
+        """Whether a forecast is a limit: values or clocks decide, or codes follow each other."""
         moves = self.travel is not None or bool(self.later) or self.is_chosen
         return moves or self.votes or self.significance is not None
 
@@ -290,17 +290,6 @@ class WeightRule:
         if self.group_order != "random":
             return f"+groups({self.group_size},order={self.group_order})"
         return "+pairs" if self.group_size == 2 else f"+groups({self.group_size})"
-
-
-def codec_at(epoch: int, first: CodecSpec, later: tuple[tuple[int, CodecSpec], ...]) -> CodecSpec:
-    """Return the code of an epoch, of codes that follow each other.
-
-    Args:
-        epoch: From 0.
-        first: Code from epoch 0 on.
-        later: Epochs from which others hold, ascending, and these.
-    """
-    return next((codec for since, codec in reversed(later) if epoch >= since), first)
 
 
 CHOICES: tuple[Bits, ...] = (32, 16, 8, 4)

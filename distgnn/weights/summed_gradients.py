@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from distgnn.exchange.codec import EXACT
+from distgnn.exchange.codec import EXACT, codes_at
 from distgnn.kernels.seeds import MaskSeeds
-from distgnn.weights.rule import codec_at
 from distgnn.weights.strategy import WeightStrategy
 from distgnn.weights.sums import Sums
 from distgnn.weights.table_rows import NO_TABLES
@@ -87,7 +86,7 @@ class SummedGradients(WeightStrategy):
         with self.clock.timed("weight_sync"):
             rows = [self.tables.of(parameter) for parameter in parameters]
             sent = [_picked(*pair) for pair in zip(parameters, rows, strict=True)]
-            codec = codec_at(self._seeds.epoch, self.codec, self._later)
+            codec = codes_at(self._seeds.epoch, self.codec, self._later)
             sums, num_bytes = self._sums.of(sent, codec)
             self.bytes_sent += num_bytes
             for parameter, picked, total in zip(parameters, rows, sums, strict=True):

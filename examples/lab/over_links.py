@@ -133,7 +133,7 @@ def words_of(cell: Cell, options: argparse.Namespace) -> tuple[list[str], float 
     elif known.is_steady:
         epochs = options.timed
     name = accuracy.Cell(cell.set, options.model, options.parts, cell.cut, cell.halo, cell.seed)
-    folder = accuracy.cut_graph(name, options.folder, options.data)
+    folder = accuracy.parts_of(name, options.folder)
     num_splits = accuracy.read_manifest(folder).num_splits
     flags = accuracy.flags_of(name, epochs, options.eval_every, num_splits)
     first = accuracy.config_of(flags)
@@ -284,7 +284,6 @@ def main() -> None:
     """Run the script."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--data", type=Path)
     parser.add_argument("--model", default="gcn")
     parser.add_argument("--parts", type=int, default=8)
     parser.add_argument("--rates", type=_names, default=["1gbit", "100mbit"])

@@ -111,10 +111,15 @@ def source_of(name: str, data: Path | None) -> str:
     return name
 
 
+def parts_of(cell: Cell, folder: Path) -> Path:
+    """Name the partition directory of a run."""
+    name = cell.set.replace("/", "-").replace(":", "-")
+    return folder / f"{name}-{cell.cut}-{cell.parts}"
+
+
 def cut_graph(cell: Cell, folder: Path, data: Path | None) -> Path:
     """Cut the graph of a run, unless that was done before; the partition directory."""
-    name = cell.set.replace("/", "-").replace(":", "-")
-    parts = folder / f"{name}-{cell.cut}-{cell.parts}"
+    parts = parts_of(cell, folder)
     if not (parts / MANIFEST_NAME).is_file():
         words = ["partition", source_of(cell.set, data), f"--parts={cell.parts}", f"--out={parts}"]
         if distgnn([*words, f"--method={cell.cut}", "--overwrite"]) != 0:

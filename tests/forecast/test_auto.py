@@ -409,6 +409,15 @@ def test_a_link_of_long_latency_is_tried_with_messages_that_are_longer(monkeypat
     assert max(tried) == 1 << 18
 
 
+def test_a_long_message_that_takes_no_longer_than_a_short_one_is_no_link_without_limit(monkeypatch):
+    monkeypatch.setattr(auto, "_seconds_of", lambda group, out, into, width, num_rounds: 0.016)
+
+    def on_rank(group):
+        return try_link(group, [plan_route(group, [0, 0], [0, 0])])
+
+    assert run_ranks(2, on_rank)[0].bytes_per_s == pytest.approx((1 << 20) / 0.001, rel=1e-3)
+
+
 def test_a_cut_that_no_row_crosses_has_a_link_for_gradients():
     def on_rank(group):
         return try_link(group, [plan_route(group, [0, 0], [0, 0])])

@@ -7,10 +7,10 @@ import re
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from distgnn.datasets.errors import InputError
-from distgnn.exchange.codec import EXACT, Adaptation, CodecSpec, HaloCodecs
+from distgnn.exchange.codec import EXACT, Adaptation, CodecSpec
 from distgnn.exchange.rule import Auto, HaloRule, Rota, Rule
 from distgnn.exchange.spared import Gate, Spared
 from distgnn.training.config.grammar import Grammar, Parameter, Word
@@ -18,7 +18,7 @@ from distgnn.training.config.presets import names_of
 from distgnn.weights.rule import SUM, Background, Significance, Travel, WeightRule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from distgnn.exchange.codec import Bits
     from distgnn.exchange.rule import How
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from distgnn.training.config.grammar import Direction
     from distgnn.weights.groups import Order
 
+_Codes = TypeVar("_Codes")
 _CODEC = "codec"
 _APPLY = "apply"
 _WHEN = "when"
@@ -347,19 +348,12 @@ def parse_halo(text: str) -> HaloRule:
         InputError: If the text is no strategy; it says where and what is allowed.
     """
     text = HALO.names.get(text, text)
-    epochs = _phases("halo", text)
-    rule, *others = (_parse_phase(text[:stop], start) for _, start, stop in epochs)
-    codecs, later = rule.codecs, list[tuple[int, HaloCodecs]]()
-    for (epoch, _, _), then in zip(epochs[1:], others, strict=True):
-        if not (_is_codes_alone(rule) and _is_codes_alone(then)):
-            raise InputError(
-                f"--halo {text} has at({epoch}) between words that are not codes alone; use codes "
-                "such as exact or fwd:int8+bwd:int4 before and after it"
-            )
-        if then.codecs != codecs:
-            codecs = then.codecs
-            later.append((epoch, codecs))
-    return replace(rule, later=tuple(later))
+    rules = [
+        (epoch, _parse_phase(text[:stop], start)) for epoch, start, stop in _phases("halo", text)
+    ]
+    phases = [(epoch, one.codecs, _is_codes_alone(one)) for epoch, one in rules]
+    later = _later("halo", text, "exact or fwd:int8+bwd:int4", phases)
+    return replace(rules[0][1], later=later)
 
 
 def _phases(flag: str, text: str) -> list[tuple[int, int, int]]:
@@ -373,6 +367,30 @@ def _phases(flag: str, text: str) -> list[tuple[int, int, int]]:
     starts = [0, *(mark.end() for mark in marks)]
     stops = [*(mark.start() for mark in marks), len(text)]
     return list(zip(epochs, starts, stops, strict=True))
+
+
+def _later(
+    flag: str, text: str, example: str, phases: Sequence[tuple[int, _Codes, bool]]
+) -> tuple[tuple[int, _Codes], ...]:
+    """Return the codes that take over from those before, by epoch.
+
+    Args:
+        flag: Flag of the words.
+        text: The words.
+        example: Words that are codes alone, for a message.
+        phases: Epochs from which codes hold, these, and whether the words say nothing else.
+    """
+    codes, later = phases[0][1], list[tuple[int, _Codes]]()
+    for epoch, then, is_alone in phases[1:]:
+        if not (is_alone and phases[0][2]):
+            raise InputError(
+                f"--{flag} {text} has at({epoch}) between words that are not codes alone; use "
+                f"codes such as {example} before and after it"
+            )
+        if then != codes:
+            codes = then
+            later.append((epoch, codes))
+    return tuple(later)
 
 
 def _is_codes_alone(rule: HaloRule) -> bool:
@@ -434,19 +452,12 @@ def parse_weights(text: str) -> WeightRule:
         InputError: If the text is no strategy; it says where and what is allowed.
     """
     text = WEIGHTS.names.get(text, text)
-    epochs = _phases("weights", text)
-    rule, *others = (_parse_weights(text[:stop], start) for _, start, stop in epochs)
-    codec, later = rule.codec, list[tuple[int, CodecSpec]]()
-    for (epoch, _, _), then in zip(epochs[1:], others, strict=True):
-        if not all(one == replace(SUM, codec=one.codec) for one in (rule, then)):
-            raise InputError(
-                f"--weights {text} has at({epoch}) between words that are not codes alone; use "
-                "codes such as sum or int4 before and after it"
-            )
-        if then.codec != codec:
-            codec = then.codec
-            later.append((epoch, codec))
-    return replace(rule, later=tuple(later))
+    rules = [
+        (epoch, _parse_weights(text[:stop], start))
+        for epoch, start, stop in _phases("weights", text)
+    ]
+    phases = [(epoch, one.codec, one == replace(SUM, codec=one.codec)) for epoch, one in rules]
+    return replace(rules[0][1], later=_later("weights", text, "sum or int4", phases))
 
 
 def _parse_weights(text: str, start: int) -> WeightRule:
