@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING
 from distgnn.api.job import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_RETRY
 from distgnn.cli.flags import whole
 from distgnn.comm import watchdog
+from distgnn.comm.daemon import DaemonThread
 from distgnn.comm.launch import detect
 from distgnn.datasets.errors import InputError
 from distgnn.machine.facts import find_mpirun
@@ -433,7 +434,7 @@ class _Job:
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
-            self._listener = threading.Thread(target=self._relay, args=(process,), daemon=True)
+            self._listener = DaemonThread(self._relay, (process,))
             self._listener.start()
             return [process]
         # As torchrun does it, so that the ranks meet in a file that is this job's alone.

@@ -1,8 +1,8 @@
 """Heartbeats between ranks of different machines, over connections of their own.
 
 The heartbeats of the store go through rank 0, and say nothing of the link between two other hosts.
-These go over that link. Nothing here blocks, and nothing here is a failure by itself: a pair that
-never connects, as behind a firewall, is not watched.
+These go over that link. Nothing here is a failure by itself: a pair that never connects, as behind
+a firewall, is not watched.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hmac
 import secrets
 import socket
 import struct
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ _RANK = struct.Struct("!I")
 _ANSWER_BYTES = _RANK.size + NONCE_BYTES + PROOF_BYTES
 _READ_BYTES = 1 << 12
 _MOST_STRANGERS = 64
+_POLL_S = 0.002
 
 
 @dataclass
@@ -60,6 +62,7 @@ class DirectBeats:
         self._secret = secret
         self._lines: list[_Line] = []
         self._others: frozenset[int] = frozenset()
+        self._awaited: set[int] = set()
         self.num_heard: dict[int, int] = {}
         self._listener: socket.socket | None = None
         own = [address for name, address in network.addresses() if name == interface]
@@ -86,6 +89,7 @@ class DirectBeats:
         if not endpoints:
             self.close()
             return
+        self._awaited = {rank for rank, endpoint in endpoints.items() if endpoint}
         for rank, endpoint in endpoints.items():
             if rank > self._rank or not endpoint:
                 continue
@@ -96,13 +100,29 @@ class DirectBeats:
             connection.connect_ex((address, port))
             self._lines.append(_Line(connection, rank))
 
+    def settle(self, limit_s: float) -> None:
+        """Wait until this rank has heard all ranks that it will; call after `connect`.
+
+        A link that is cut later is then known to have worked, however early that is.
+
+        Args:
+            limit_s: Longest wait. Those that answer later are heard from then on.
+        """
+        deadline_s = time.monotonic() + limit_s
+        while not self._awaited <= self.num_heard.keys() and time.monotonic() < deadline_s:
+            self._tend(is_beating=False)
+            time.sleep(_POLL_S)
+
     def beat(self) -> None:
         """Send a heartbeat to each rank that is connected, and count those that have come."""
+        self._tend(is_beating=True)
+
+    def _tend(self, *, is_beating: bool) -> None:
         self._accept()
         for line in list(self._lines):
             try:
                 self._read(line)
-                if line.is_open:
+                if line.is_open and is_beating:
                     line.connection.send(b".")
             except BlockingIOError:
                 continue
@@ -111,6 +131,7 @@ class DirectBeats:
                 # is not cut, as its end is known.
                 self._lines.remove(line)
                 line.connection.close()
+                self._awaited.discard(line.rank)
                 self.num_heard.pop(line.rank, None)
 
     def close(self) -> None:
@@ -161,3 +182,6 @@ class DirectBeats:
             if not hmac.compare_digest(shown, expected) or rank not in self._others:
                 raise ConnectionRefusedError
             line.rank, line.is_open = rank, True
+            # The other one learns by this that it was understood.
+            self.num_heard[rank] = 1
+            line.connection.send(b".")

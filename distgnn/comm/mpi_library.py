@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -132,6 +133,20 @@ def _init(mpi: ModuleType) -> None:
     # As mpi4py does after its own call: errors of the library become exceptions.
     for communicator in (mpi.COMM_SELF, mpi.COMM_WORLD):
         communicator.Set_errhandler(mpi.ERRORS_RETURN)
+
+
+def late_start(launch: Launch, timeout_s: float) -> str:
+    """Return what a rank says that waited in vain for MPI, in which all ranks meet.
+
+    Args:
+        launch: Place of this rank in the job.
+        timeout_s: Time that it has waited.
+    """
+    return (
+        f"rank {launch.rank} ({socket.gethostname()}) waited {timeout_s:g} s for MPI to start on "
+        "all ranks: a host cannot be reached, or a rank ended or is slow; see the output of the "
+        "others and of the launcher, or wait longer with --start-timeout"
+    )
 
 
 def finalize_mpi(mpi: ModuleType) -> None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distgnn.comm.launch import detect
-from distgnn.comm.mpi_library import MPI_LAUNCHERS, load_mpi
+from distgnn.comm.mpi_library import MPI_LAUNCHERS, late_start, load_mpi
+from distgnn.comm.process import die_with_parent, limited
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
@@ -80,7 +81,6 @@ def open_group(
         return SingleGroup(launch)
     check_interface(backend, launch, interface)
     from distgnn.comm import early
-    from distgnn.comm.process import die_with_parent
     from distgnn.comm.rendezvous import common_interface
 
     die_with_parent()
@@ -168,7 +168,8 @@ def choose_backend(
         if reason:
             return TransportChoice("gloo", reason)
     try:
-        mpi, problem = load_mpi(launch), ""
+        with limited(timeout_s, late_start(launch, timeout_s)):
+            mpi, problem = load_mpi(launch), ""
     except InputError as error:
         mpi, problem = None, str(error)
     # A sentence of each rank that cannot use MPI; empty for the others.

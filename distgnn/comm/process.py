@@ -10,17 +10,19 @@ import signal
 import socket
 import sys
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distgnn.comm.daemon import DaemonThread
 from distgnn.comm.errors import EXIT_RETRY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 _PR_SET_PDEATHSIG = 1
+_NUM_LOOKS = 40
 # Longest wait for the last words of a process that ends.
 _LAST_S = 2.0
 _SERVERS = "PMIX_SERVER_URI"
@@ -180,6 +182,31 @@ def end_process(exit_code: int) -> None:
     os._exit(exit_code)
 
 
+@contextmanager
+def limited(limit_s: float, sentence: str) -> Iterator[None]:
+    """End this process if the block, which waits in a library, does not come back in time.
+
+    Args:
+        limit_s: Longest time. A process that is stopped meanwhile has that much more.
+        sentence: Why it ends.
+    """
+    is_over = threading.Event()
+
+    def look() -> None:
+        # Looks are counted, not seconds: a process that was stopped looked at nothing.
+        for _ in range(_NUM_LOOKS):
+            if is_over.wait(limit_s / _NUM_LOOKS):
+                return
+        print_last(sentence)
+        end_process(EXIT_RETRY)
+
+    DaemonThread(look, name="distgnn-limit").start()
+    try:
+        yield
+    finally:
+        is_over.set()
+
+
 def print_last(sentence: str) -> None:
     """Print a sentence on standard error, from any thread, before this process ends.
 
@@ -203,10 +230,10 @@ def _try(action: Callable[[], object]) -> None:
         with suppress(OSError, ValueError):
             action()
 
-    thread = threading.Thread(target=act, daemon=True, name="distgnn-last")
+    thread = DaemonThread(act, name="distgnn-last")
     try:
         thread.start()
-    except RuntimeError:  # an interpreter that ends may start none
+    except (RuntimeError, MemoryError):  # an interpreter that ends may start none
         act()
     else:
         thread.join(_LAST_S)

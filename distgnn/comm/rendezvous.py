@@ -20,7 +20,7 @@ import numpy as np
 from distgnn.comm import network, process
 from distgnn.comm.errors import PeerError
 from distgnn.comm.launch import expand_nodes
-from distgnn.comm.mpi_library import import_mpi, start_mpi
+from distgnn.comm.mpi_library import import_mpi, late_start, start_mpi
 from distgnn.comm.secret import secret_of_job
 from distgnn.comm.store import (
     Meeting,
@@ -214,7 +214,9 @@ def meet_remotely(
     store: Store
     known = master_address(launch, environ)
     if known is None:
-        store, address, port, secret = _meet_through_mpi(launch, interface, timeout_s)
+        # MPI waits without end for a host that it cannot reach.
+        with process.limited(timeout_s, late_start(launch, timeout_s)):
+            store, address, port, secret = _meet_through_mpi(launch, interface, timeout_s)
         return Meeting(store, address, port, "", secret)
     secret = secret_of_job(environ)
     if environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from distgnn.comm import process
+from distgnn.comm.daemon import DaemonThread
 from distgnn.comm.errors import EXIT_RETRY, PeerError
 from distgnn.comm.identity import difference
 from distgnn.comm.process import end_process, print_last
@@ -91,7 +92,7 @@ class Roster:
 
     def listen(self) -> None:
         """End this process if another rank fails before this one is ready to `call`."""
-        threading.Thread(target=self._listen, daemon=True, name="distgnn-start").start()
+        DaemonThread(self._listen, name="distgnn-start").start()
 
     def _listen(self) -> None:
         sentence, status = "", EXIT_RETRY
@@ -354,7 +355,7 @@ class Roster:
         """End the process if a call of the store in the block does not return."""
         self._contact_s = time.monotonic()
         is_over = threading.Event()
-        threading.Thread(target=self._guard, args=(is_over, timeout_s), daemon=True).start()
+        DaemonThread(self._guard, (is_over, timeout_s)).start()
         try:
             yield
         finally:
@@ -378,18 +379,19 @@ class Roster:
         for peer in self._peers.values():
             peer.seen_s = time.monotonic()
         is_over = threading.Event()
-        attendant = threading.Thread(target=self._attend, args=(is_over,), daemon=True)
-        attendant.start()
-        try:
-            yield
-        except RuntimeError as error:
-            if sentence := self._await_verdict(attendant):
-                raise PeerError(sentence) from error
-            raise
-        finally:
-            is_over.set()
-            # An interpreter that ends while a thread is in a call of the store aborts.
-            attendant.join(2 * self._tick_s)
+        attendant = DaemonThread(self._attend, (is_over,))
+        with self._guarding(self._stale_s):
+            attendant.start()
+            try:
+                yield
+            except RuntimeError as error:
+                if sentence := self._await_verdict(attendant):
+                    raise PeerError(sentence) from error
+                raise
+            finally:
+                is_over.set()
+                # An interpreter that ends while a thread is in a call of the store aborts.
+                attendant.join(2 * self._tick_s)
 
     def _await_verdict(self, attendant: threading.Thread) -> str:
         """Return the sentence about a lost rank; nothing once all ranks have proved to be alive.
@@ -408,9 +410,6 @@ class Roster:
 
     def _attend(self, is_over: threading.Event) -> None:
         """Give signs of life and look for those of the others, until this rank has connected."""
-        self._contact_s = time.monotonic()
-        arguments = (is_over, self._stale_s)
-        threading.Thread(target=self._guard, args=arguments, daemon=True).start()
         try:
             while not is_over.wait(self._tick_s):
                 begin_s = time.monotonic()

@@ -22,6 +22,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from distgnn.comm.daemon import DaemonThread
+
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 _LENGTH = struct.Struct("!I")
@@ -108,7 +110,7 @@ class StoreServer:
         self._selector.register(listener, selectors.EVENT_READ, None)
         self._selector.register(self._bell, selectors.EVENT_READ, None)
         self._is_over = False
-        self._thread = threading.Thread(target=self._serve, daemon=True, name="distgnn-store")
+        self._thread = DaemonThread(self._serve, name="distgnn-store")
         self._thread.start()
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from distgnn.comm import process
+from distgnn.comm.daemon import DaemonThread
 from distgnn.comm.errors import EXIT_RETRY, PeerError
 from distgnn.comm.process import end_process, print_last
 from distgnn.datasets import InputError
@@ -139,7 +140,7 @@ class Watchdog:
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._threads = [
-            threading.Thread(target=target, daemon=True, name=f"distgnn-{target.__name__}")
+            DaemonThread(target, name=f"distgnn-{target.__name__}")
             for target in (self._talk, self._judge)
         ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -61,6 +62,25 @@ def test_who_does_not_know_the_secret_is_not_heard():
         turn_until(beats, lambda: beats[0].num_heard and beats[1].num_heard)
         turn(beats)
     assert (list(beats[0].num_heard), list(beats[1].num_heard)) == ([1], [0])
+    for one in beats:
+        one.close()
+
+
+def test_links_are_known_before_the_first_heartbeat():
+    beats = joined()
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda one: one.settle(60), beats))
+    # Those who were called know it by the proof, those who called by an answer.
+    assert [sorted(one.num_heard) for one in beats] == [[1, 2], [0, 2], [0, 1]]
+    for one in beats:
+        one.close()
+
+
+def test_who_does_not_answer_is_not_waited_for_without_end():
+    beats = joined(secrets=(b"s", b"s", b"other"))
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda one: one.settle(0.5), beats))
+    assert 2 not in beats[0].num_heard
     for one in beats:
         one.close()
 

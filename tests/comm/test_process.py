@@ -59,3 +59,42 @@ def test_a_process_ends_though_a_pipe_is_full(name):
     assert ended("time.sleep(0.2)", main, **{name: writer}) == 75
     os.close(reader)
     os.close(writer)
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "status", "said"), [(0.5, 75, "distgnn: no MPI\n"), (600, 0, "")]
+)
+def test_a_wait_in_a_library_is_limited(limit_s, status, said):
+    code = (
+        "import time\nfrom distgnn.comm.process import limited\n"
+        f"with limited({limit_s}, 'no MPI'):\n    time.sleep({3600 * (status > 0)})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (status, said)
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        # Where rank 0 is known through MPI alone, and where the ranks have met and load it.
+        (
+            "rendezvous._load_mpi = forever\n"
+            "rendezvous.meet_remotely(launch, {}, interface=None, timeout_s=0.5)"
+        ),
+        (
+            "opened.load_mpi = forever\n"
+            "opened.choose_backend('mpi', launch, None, None, interface=None, timeout_s=0.5)"
+        ),
+    ],
+)
+def test_mpi_that_never_starts_ends_a_rank_by_name(waits):
+    code = (
+        "import time\nfrom distgnn.comm import open as opened, rendezvous\n"
+        "from distgnn.comm.launch import Launch\n"
+        "forever = lambda *_: time.sleep(3600)\n"
+        "launch = Launch('openmpi', rank=1, size=4, local_rank=0, local_size=1)\n" + waits
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 75, done.stderr
+    assert "distgnn: rank 1 (" in done.stderr
+    assert "waited 0.5 s for MPI to start on all ranks: a host cannot be reached" in done.stderr

@@ -163,14 +163,14 @@ def test_several_hosts_without_any_address_ask_for_mpi4py_or_master_addr(
 ) -> None:
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     with pytest.raises(InputError, match=r"install distgnn\[mpi\], or set MASTER_ADDR"):
-        meet_remotely(REMOTE, {}, interface=None, timeout_s=1)
+        meet_remotely(REMOTE, {}, interface=None, timeout_s=60)
 
 
 @pytest.mark.mpi
 def test_mpirun_of_another_library_is_told() -> None:
     code = (
         "from distgnn.comm.launch import Launch; from distgnn.comm.rendezvous import meet_remotely;"
-        "meet_remotely(Launch('openmpi', 0, 4, 0, 2), {}, interface=None, timeout_s=1)"
+        "meet_remotely(Launch('openmpi', 0, 4, 0, 2), {}, interface=None, timeout_s=60)"
     )
     # Tried in a process of its own: importing it starts MPI.
     tried = subprocess.run(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from distgnn.comm.daemon import DaemonThread
 from distgnn.comm.errors import EXIT_RETRY, PeerError
 from distgnn.comm.failure import fail
 from distgnn.comm.group import ReduceOp, Work, check_size, check_tensor, combine
@@ -317,8 +318,12 @@ def _waiting_for_stopped(local_peers: list[Peer]) -> Iterator[None]:
                     # Not MPI_Abort: it may wait for the call that waits.
                     os._exit(EXIT_RETRY)
 
-    thread = threading.Thread(target=look, daemon=True, name="distgnn-finalize")
-    thread.start()
+    thread = DaemonThread(look, name="distgnn-finalize")
+    try:
+        thread.start()
+    except (RuntimeError, MemoryError):  # what was reported is complete
+        yield
+        return
     try:
         yield
     finally:
@@ -395,9 +400,7 @@ class MpiProgress:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         if poke is not None:
-            self._thread = threading.Thread(
-                target=self._run, args=(poke,), daemon=True, name="distgnn-progress"
-            )
+            self._thread = DaemonThread(self._run, (poke,), "distgnn-progress")
             self._thread.start()
 
     def stop(self) -> None:

@@ -29,6 +29,8 @@ MESSAGE_TIMEOUT_S = 6 * 3600.0
 _SPIN_S = 0.02
 _NAP_S = 1e-4
 _LOOK_S = 0.02
+# Where a firewall lets the ranks meet, but not call each other, all of it is waited for.
+_SETTLE_S = 3.0
 
 
 class WatchedGroup(Group):
@@ -142,6 +144,7 @@ class WatchedGroup(Group):
         if direct is not None:
             far = {rank: row[-1] for rank, row in enumerate(rows) if row[1] != me.machine}
             direct.connect(far)
+            direct.settle(min(_SETTLE_S, self._timeout_s))
         watchdog = Watchdog(
             meeting.client(self._timeout_s),
             peers,

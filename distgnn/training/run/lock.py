@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from distgnn.comm import process
+from distgnn.comm.daemon import DaemonThread
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class RunLock:
         self._token = secrets.token_hex(8)
         self._is_taken = False
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._beat, daemon=True, name="distgnn-lock")
+        self._thread = DaemonThread(self._beat, name="distgnn-lock")
 
     def __enter__(self) -> RunLock:
         """Give the lock back at the end of the block, if it was taken in it."""

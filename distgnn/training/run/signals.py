@@ -8,6 +8,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from distgnn.comm.daemon import DaemonThread
 from distgnn.training.loop.stop import name_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class StopSignals:
         os.set_blocking(sink, False)
         before = [signal.signal(kind, _nothing) for kind in KINDS]
         wakeup = signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
-        listener = threading.Thread(target=self._listen, args=(source,), daemon=True)
+        listener = DaemonThread(self._listen, (source,))
         listener.start()
         try:
             yield self
