@@ -128,7 +128,8 @@ def _numbers(value: Any, key: str) -> Any:
             f"{key} must hold numbers, got {type(value).__name__} of {array.dtype}; fetch the file "
             "again"
         )
-    return array
+    # scipy computes with no float16.
+    return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
 def _first(arrays: Mapping[str, Any], keys: tuple[str, ...]) -> Any:

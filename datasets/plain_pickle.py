@@ -360,6 +360,9 @@ def _matrix(word: str, state: dict[str, Any]) -> scipy.sparse.csr_matrix:
     # Its conversion to CSR takes memory by the row, whether the row has entries or not.
     if _checked(shape, tuple)[0] > _ROWS_PER_ENTRY * sum(map(len, native)) + _MOST_EMPTY_ROWS:
         raise ValueError(f"a matrix of shape {shape} has {len(native[0])} entries")
-    matrix = build(native, shape=shape)
+    data, *places = native
+    # It computes with no float16 either.
+    data = data.astype(np.float32) if data.dtype == np.float16 else data
+    matrix = build((data, *places), shape=shape)
     check_compressed(matrix)
     return matrix.tocsr()

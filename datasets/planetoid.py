@@ -188,7 +188,8 @@ def _check(values: dict[str, Any], test_ids: NDArray[np.int64]) -> None:
 def _matrix(value: Any, part: str) -> NDArray[Any]:
     if not isinstance(value, np.ndarray) or value.ndim != 2 or value.dtype.kind not in "biuf":
         raise InputError(f"{part} must hold a matrix of numbers, got {type(value).__name__}")
-    return value
+    # scipy computes with no float16.
+    return value.astype(np.float32) if value.dtype == np.float16 else value
 
 
 def _edges(graph: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

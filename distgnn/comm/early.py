@@ -154,4 +154,4 @@ def _linger() -> None:
     That is after its last words: it may be the only one that has said why.
     """
     if _START.found is not None and _START.found[1].cause:
-        _START.found[1].linger(_TELL_S)
+        _START.found[1].linger()

@@ -122,7 +122,7 @@ class Roster:
                 print_last(sentence)
             if is_zero and status == _EXIT_BAD_INPUT:
                 self._answer(is_same=True)
-            self.linger(self._stale_s, for_all=status == _EXIT_BAD_INPUT)
+            self.linger(for_all=status == _EXIT_BAD_INPUT)
             end_process(status)
         finally:
             self._speaking.release()
@@ -169,17 +169,17 @@ class Roster:
         self._mark()
         return first
 
-    def linger(self, timeout_s: float, *, for_all: bool = False) -> None:
+    def linger(self, timeout_s: float | None = None, *, for_all: bool = False) -> None:
         """Wait on rank 0 until the others know why the job ends.
 
         Args:
-            timeout_s: Longest wait.
+            timeout_s: Longest wait; None is the time after which a silent rank counts as dead.
             for_all: Whether to wait for ranks that have not come or are silent, too.
         """
         if self._launch.rank != 0:
             return
         self._answer(is_same=False)
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + (self._stale_s if timeout_s is None else timeout_s)
         with suppress(RuntimeError):
             silent = {peer.rank for peer in self._silent()}
             waiting = [
@@ -428,7 +428,7 @@ class Roster:
         # The call that connects may not come back for long.
         if not is_over.wait(2 * self._tick_s):
             print_last(self._verdict)
-            self.linger(self._stale_s)
+            self.linger()
             end_process(EXIT_RETRY)
 
     def _lost_store(self) -> str:

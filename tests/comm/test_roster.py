@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from torch.distributed import TCPStore
 
-from distgnn.comm import network, process
+from distgnn.comm import early, network, process
 from distgnn.comm.errors import PeerError
 from distgnn.comm.launch import Launch
 from distgnn.comm.rendezvous import common_interface, meet_remotely
@@ -105,6 +105,20 @@ def test_a_rank_that_was_started_otherwise_is_refused_on_all(job, own, sentence)
             job.roll(rank, 3).call(3600, own if rank == 2 else first)
 
     together(3, on_rank)
+
+
+def test_a_rank_that_was_stopped_on_its_way_is_told_no_longer_than_a_silent_one(job, monkeypatch):
+    """It came before torch was loaded, was stopped then, and will never know why the job ends."""
+    monkeypatch.setattr(early, "_TELL_S", 1e6)
+    first, other = job.roll(0, 2, stale_s=0.3), job.roll(1, 2)
+    first.come()
+    other.come()
+    with pytest.raises(PeerError, match=r"rank 1 of 2 did not come within 0\.1 s"):
+        first.call(0.1)
+    place = Meeting(job.server, "127.0.0.1", job.port, "", b"secret")
+    monkeypatch.setattr(early._START, "found", (place, first))
+    early._linger()
+    monkeypatch.setattr(early._START, "found", None)
 
 
 def test_a_second_rank_of_one_number_is_refused(job):

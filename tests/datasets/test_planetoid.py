@@ -59,6 +59,19 @@ def test_vertices_are_in_the_order_of_allx_and_test_index(tmp_path: Path, protoc
     assert [np.flatnonzero(mask[0]).tolist() for mask in masks] == [[0, 1], [2, 3], [4, 6, 7]]
 
 
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_features_of_two_bytes_are_read(tmp_path: Path, is_sparse: bool) -> None:
+    files = files_of()
+    for part in ("x", "tx", "allx"):
+        if is_sparse:
+            files[part].data = files[part].data.astype(np.float16)
+        else:
+            files[part] = files[part].toarray().astype(np.float16)
+    features: Any = read_planetoid(write(tmp_path, files)).features
+    assert features.dtype == np.float32
+    assert features[:, 0].toarray().ravel().tolist() == [0, 2, 4, 6, 40, 0, 60, 70]
+
+
 def test_the_checksum_is_that_of_all_files_of_the_layout(tmp_path: Path) -> None:
     folder = write(tmp_path, files_of())
     (folder / "notes.txt").write_text("of nobody")
