@@ -182,6 +182,25 @@ def end_process(exit_code: int) -> None:
     os._exit(exit_code)
 
 
+class _End:
+    """Whether this process has nothing left to do."""
+
+    is_near = False
+
+
+_END = _End()
+
+
+def expect_end() -> None:
+    """Say that this process does nothing more but end, as all ranks of its job do now."""
+    _END.is_near = True
+
+
+def is_end_near() -> bool:
+    """Return whether the process has said so."""
+    return _END.is_near
+
+
 @contextmanager
 def limited(limit_s: float, sentence: str) -> Iterator[None]:
     """End this process if the block, which waits in a library, does not come back in time.
@@ -198,7 +217,9 @@ def limited(limit_s: float, sentence: str) -> Iterator[None]:
             if is_over.wait(limit_s / _NUM_LOOKS):
                 return
         print_last(sentence)
-        end_process(EXIT_RETRY)
+        _try(_flush)
+        # Not MPI_Abort: it may wait for the call that waits.
+        os._exit(EXIT_RETRY)
 
     DaemonThread(look, name="distgnn-limit").start()
     try:

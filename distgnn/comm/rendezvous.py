@@ -216,7 +216,16 @@ def meet_remotely(
     if known is None:
         # MPI waits without end for a host that it cannot reach.
         with process.limited(timeout_s, late_start(launch, timeout_s)):
-            store, address, port, secret = _meet_through_mpi(launch, interface, timeout_s)
+            try:
+                store, address, port, secret = _meet_through_mpi(launch, interface, timeout_s)
+            except PeerError:
+                raise
+            except RuntimeError as error:
+                raise PeerError(
+                    f"rank {launch.rank} ({socket.gethostname()}) lost another rank, or the link "
+                    f"to it, before the ranks had met ({error}); see the output of the others, "
+                    "and start the job again"
+                ) from error
         return Meeting(store, address, port, "", secret)
     secret = secret_of_job(environ)
     if environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":

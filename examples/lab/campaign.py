@@ -4,14 +4,14 @@
     python examples/lab/campaign.py --table [--record] FOLDER [FOLDER ...]
 
 Faults are SIGKILL, SIGSTOP, SIGSEGV, SIGTERM and SIGINT to one of two ranks, a full disk (no file
-of rank 0 may grow) and refused memory (no more addresses). They come in start-up, in an epoch,
-while the run evaluates or writes a checkpoint, and at its end. Jobs use gloo or MPI, under mpirun,
-torchrun or no launcher, and MPICH if DISTGNN_MPIRUN names its mpirun. Each fault is a line of
-FOLDER/faults.jsonl. The script continues after the last line; several, with a folder and a seed
-each, may run side by side.
+of rank 0 may grow) and refused memory (no more addresses). Where there is a C compiler, the clock
+of all ranks jumps, too (`clock.c`). Faults come in start-up, in an epoch, while the run evaluates
+or writes a checkpoint, and at its end. Jobs use gloo or MPI, under mpirun, torchrun or no launcher,
+and MPICH if DISTGNN_MPIRUN names its mpirun. Each fault is a line of FOLDER/faults.jsonl. The
+script continues after the last line; several, with a folder and a seed each, may run side by side.
 
 A job must end within 30 s, without a traceback, and name the rank. Resumed, it must end with the
-losses and weights of a run that nothing disturbed, bit by bit.
+losses and weights of a run that nothing disturbed, bit by bit. A clock that jumps must end no job.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import resource
 import shutil
 import signal
 import statistics
+import struct
 import subprocess
 import sys
 import time
@@ -50,7 +51,8 @@ MOMENTS = {
     "end": ["--checkpoint-every", "10", "--eval-every", "10"],
 }
 SIGNALS = ("SIGKILL", "SIGSTOP", "SIGSEGV", "SIGTERM", "SIGINT")
-FAULTS = (*SIGNALS, "full disk", "refused memory")
+FAULTS = (*SIGNALS, "full disk", "refused memory", *(["clock jump"] if shutil.which("cc") else []))
+JUMPS_S = (-400 * 86_400, -86_400, 86_400, 400 * 86_400)
 # Transport and launcher; weights of the draw, as a job without a launcher starts soonest.
 WAYS = {("gloo", "none"): 4, ("gloo", "torchrun"): 1, ("gloo", "mpirun"): 1, ("mpi", "mpirun"): 2}
 WAYS_OF_MPICH = {("mpi", "MPICH"): 2}
@@ -67,9 +69,12 @@ class Job:
         words: Command line of the ranks.
         launcher: mpirun (of Open MPI), MPICH, torchrun or none.
         out: File that all of them write what they say to.
+        environ: Added to the environment of ranks that a launcher starts.
     """
 
-    def __init__(self, words: list[str], launcher: str, out: Path) -> None:
+    def __init__(
+        self, words: list[str], launcher: str, out: Path, environ: dict[str, str] | None = None
+    ) -> None:
         self.out = out
         out.unlink(missing_ok=True)
         out.touch()
@@ -82,7 +87,7 @@ class Job:
             return
         program = [str(BIN / "distgnn"), *words]
         mpirun, size = BIN / "mpirun", ["-n", str(NUM_RANKS)]
-        ours = {**ASKING, "OMP_NUM_THREADS": "1", "MARK": self.mark}
+        ours = {**ASKING, "OMP_NUM_THREADS": "1", "MARK": self.mark, **(environ or {})}
         if launcher == "MPICH":
             mpich = jobs.mpich()
             assert mpich is not None, "DISTGNN_MPIRUN names the mpirun of MPICH"
@@ -179,6 +184,31 @@ def strike(fault: str, pid: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 
 
+class Clock:
+    """The clock of ranks that a launcher starts.
+
+    Args:
+        folder: Folder for the library and the file that it reads.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._library, self._file = folder / "clock.so", folder / "clock"
+
+    def begin(self) -> dict[str, str]:
+        """Let the clock be right; the environment that ranks need, to be told a wrong time."""
+        if not self._library.exists():
+            source = Path(__file__).parent / "clock.c"
+            command = ["cc", "-shared", "-fPIC", "-O2", str(source), "-o", str(self._library)]
+            subprocess.run([*command, "-ldl"], check=True)
+        self.jump(0)
+        return {"LD_PRELOAD": str(self._library), "CLOCK_FILE": str(self._file)}
+
+    def jump(self, shift_s: int) -> None:
+        """Shift the clock."""
+        with self._file.open("r+b" if self._file.exists() else "w+b") as file:
+            file.write(struct.pack("q", shift_s))
+
+
 class Campaign:
     """Faults of one seed in one folder."""
 
@@ -186,6 +216,7 @@ class Campaign:
         self.folder, self.seed = folder, seed
         self.ways = WAYS if jobs.mpich() is None else WAYS | WAYS_OF_MPICH
         self.parts, self.lines = folder / "parts", folder / "faults.jsonl"
+        self.clock = Clock(folder)
         self.start_s: dict[str, float] = {}
 
     def words(self, run: Path, moment: str, transport: str, limits: list[str] = SHORT) -> list[str]:
@@ -219,22 +250,31 @@ class Campaign:
         """Draw a fault, strike, and resume."""
         dice = random.Random(f"{self.seed} {number}")
         fault, moment = dice.choice(FAULTS), dice.choice(list(MOMENTS))
-        transport, launcher = dice.choices(list(self.ways), list(self.ways.values()))[0]
+        ways = self.ways
+        if fault == "clock jump":  # which forks of this process could not be told to see
+            ways = {way: weight for way, weight in ways.items() if way[1] != "none"}
+            # UCX, which MPICH loads, waits by the time of day as it starts, if need be for days.
+            moment = "epoch" if moment == "start-up" else moment
+        transport, launcher = dice.choices(list(ways), list(ways.values()))[0]
         victim = 0 if fault == "full disk" else dice.randrange(NUM_RANKS)
         straight = self.straight(moment, transport, launcher)
         run = self.folder / "run"
         shutil.rmtree(run, ignore_errors=True)
-        job = Job(self.words(run, moment, transport), launcher, self.folder / "out")
+        words = self.words(run, moment, transport)
+        environ = self.clock.begin() if fault == "clock jump" else {}
+        job = Job(words, launcher, self.folder / "out", environ)
         try:
             self.wait_for(job, run, moment, dice, launcher)
             pid = job.pid(victim)
-            if pid is not None:
+            if fault == "clock jump":
+                self.clock.jump(dice.choice(JUMPS_S))
+            elif pid is not None:
                 strike(fault, pid)
             # A rank that is stopped is its launcher's to kill.
             stopped = pid if fault == "SIGSTOP" else None
             ended_s = job.wait(LEFT_S, stopped)
             left = 0 if ended_s is not None else len(set(job.alive()) - {stopped})
-            if ended_s is None and fault in ("full disk", "refused memory"):
+            if ended_s is None and fault not in SIGNALS:
                 left = 0 if job.wait(LIMIT_S) is not None else left
         finally:
             job.end()
@@ -262,7 +302,8 @@ class Campaign:
         job.end()
         again = job.said()
         found["resumed"] = job.status()
-        found["has_same_bits"] = is_over and not any(job.status()) and same(run, straight)
+        is_well = not any(job.status()) and (fault != "clock jump" or found["status"] == [0])
+        found["has_same_bits"] = is_over and is_well and same(run, straight)
         found["has_traceback"] = found["has_traceback"] or has_traceback(again)
         if found["has_traceback"] or left or not found["has_same_bits"]:
             found["said"], found["said_again"] = said[-4000:], again[-4000:]

@@ -98,3 +98,21 @@ def test_mpi_that_never_starts_ends_a_rank_by_name(waits):
     assert done.returncode == 75, done.stderr
     assert "distgnn: rank 1 (" in done.stderr
     assert "waited 0.5 s for MPI to start on all ranks: a host cannot be reached" in done.stderr
+
+
+@pytest.mark.parametrize(("limit_s", "status"), [(0.5, 75), (60, 0)])
+def test_an_end_of_mpi_that_never_comes_is_not_waited_for(limit_s, status):
+    code = (
+        "import ctypes, time\nfrom types import SimpleNamespace as Fake\n"
+        "from distgnn.comm import mpi_library\n"
+        "mpi = Fake(Is_finalized=lambda: False, SUCCESS=0, __file__='libmpi.so')\n"
+        "mpi_library._STARTED.append(mpi)\n"
+        f"end = lambda: time.sleep({3600 * (status > 0)}) or 0\n"
+        "ctypes.CDLL = lambda name: Fake(MPI_Finalize=end)\n"
+        "print('results')\n"
+        f"mpi_library.finalize_mpi(mpi, 2, {limit_s})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (status, "results\n"), done.stderr
+    said = "waited 0.5 s for all ranks to end MPI: a host cannot be reached, or a rank ended before"
+    assert (said in done.stderr) == (status > 0)

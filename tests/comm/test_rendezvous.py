@@ -166,6 +166,16 @@ def test_several_hosts_without_any_address_ask_for_mpi4py_or_master_addr(
         meet_remotely(REMOTE, {}, interface=None, timeout_s=60)
 
 
+def test_an_error_of_mpi_before_the_ranks_have_met_is_no_traceback(monkeypatch) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("MPI_ERR_PROC_FAILED: Process Failure")
+
+    monkeypatch.setattr("distgnn.comm.rendezvous._meet_through_mpi", fails)
+    sentence = r"rank 0 \(.*\) lost another rank, or the link to it, .* \(MPI_ERR_PROC_FAILED: "
+    with pytest.raises(PeerError, match=sentence):
+        meet_remotely(REMOTE, {}, interface=None, timeout_s=60)
+
+
 @pytest.mark.mpi
 def test_mpirun_of_another_library_is_told() -> None:
     code = (
