@@ -180,8 +180,16 @@ def _publish(file: Path, content: dict[str, str | int]) -> None:
     text = json.dumps({**content, "pid": me.pid, "start": me.start, "machine": me.machine})
     # By a new name first: nobody may read half a file.
     temporary = file.with_suffix(f".{me.pid}.tmp")
-    temporary.write_text(text, encoding="ascii")
-    temporary.replace(file)
+    try:
+        temporary.write_text(text, encoding="ascii")
+        temporary.replace(file)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise InputError(
+            f"rank 0 cannot write '{file}', by which the ranks of this machine meet "
+            f"({error.strerror}); free space there, or set TMPDIR to another folder"
+        ) from error
 
 
 def _read(file: Path) -> tuple[int, str] | None:

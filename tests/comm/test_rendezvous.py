@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -52,6 +53,20 @@ def test_ranks_of_one_machine_meet_on_loopback_and_leave_no_file(
     with pytest.raises(OSError, match="refused"):
         socket.create_connection((_other_address(), first.port), timeout=1)
     first.remove_file()
+    assert list((tmp_path / "distgnn").iterdir()) == []
+
+
+def test_a_full_disk_is_told_where_the_ranks_meet_and_nothing_is_left(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_full(path: Path, *_: object, **__: object) -> None:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", is_full)
+    said = r"rank 0 cannot write '.*rendezvous-.*', by .* \(No space left on device\); free space"
+    with pytest.raises(InputError, match=said):
+        rendezvous.meet(FIRST, environ, interface=None, timeout_s=60)
     assert list((tmp_path / "distgnn").iterdir()) == []
 
 
