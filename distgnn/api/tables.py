@@ -83,7 +83,9 @@ def write_table(out: Path, table: OutputTable) -> None:
             temporary.write_text(as_text(table, SEPARATORS[out.suffix]), encoding="utf-8")
         temporary.replace(out)
     except OSError as error:
-        raise InputError(f"cannot write '{out}': {error.strerror}; choose another --out") from error
+        # numpy gives no reason where a disk is full.
+        reason = error.strerror or "there is no room for all of it"
+        raise InputError(f"cannot write '{out}': {reason}; choose another --out") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

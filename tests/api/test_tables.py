@@ -1,0 +1,31 @@
+"""Files of predictions and embeddings that cannot be written whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distgnn.api.tables import write_table
+from distgnn.datasets import InputError
+
+
+class Table:
+    def array(self):
+        return np.zeros(300)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError("300 requested and 10 written"), "there is no room for all of it"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+    ],
+)
+def test_a_full_disk_is_told_and_nothing_is_left(tmp_path, monkeypatch, error, said):
+    def save(*_, **__):
+        raise error
+
+    monkeypatch.setattr(np, "save", save)
+    with pytest.raises(InputError, match=rf"cannot write '.*out\.npy': {said}; choose another"):
+        write_table(tmp_path / "out.npy", Table())
+    assert list(tmp_path.iterdir()) == []
