@@ -32,7 +32,11 @@ def main() -> int:
 
         if is_heard:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        return run()
+        status = run()
+        from distgnn.comm.process import expect_end
+
+        expect_end()
+        return status
     except Exception as error:
         if not (_is_of_loading(error) and _is_memory_refused()):
             raise
