@@ -86,6 +86,17 @@ def _integers(array: Any, name: str) -> NDArray[np.integer[Any]]:
     return np.ascontiguousarray(array if array.size else array.astype(np.int64))
 
 
+def computable(numbers: Any) -> Any:
+    """Return an array or a scipy matrix as scipy can compute with it: in native bytes, no float16.
+
+    Args:
+        numbers: Array or matrix of any type of numbers.
+    """
+    kind = numbers.dtype.newbyteorder("=")
+    kind = np.dtype(np.float32) if kind == np.float16 else kind
+    return numbers if kind == numbers.dtype else numbers.astype(kind)
+
+
 def features(value: Any, num_vertices: int) -> NDArray[np.float32] | scipy.sparse.csr_matrix:
     """Return (num_vertices, num_features) float32, dense C-contiguous or canonical CSR."""
     is_sparse = scipy.sparse.issparse(value)
@@ -112,7 +123,7 @@ def _sparse_features(matrix: Any) -> scipy.sparse.csr_matrix:
         # Before it is converted as well: to convert a CSC matrix, scipy writes where it points.
         if matrix.format == "csc":
             check_compressed(matrix)
-        sparse = scipy.sparse.csr_matrix(matrix)
+        sparse = scipy.sparse.csr_matrix(computable(matrix))
         check_compressed(sparse)
     except ValueError as error:
         raise InputError(

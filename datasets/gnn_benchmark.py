@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse
 
-from distgnn.datasets._checks import check_compressed
+from distgnn.datasets._checks import check_compressed, computable
 from distgnn.datasets.archive import arrays_in
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
@@ -128,8 +128,7 @@ def _numbers(value: Any, key: str) -> Any:
             f"{key} must hold numbers, got {type(value).__name__} of {array.dtype}; fetch the file "
             "again"
         )
-    # scipy computes with no float16.
-    return array.astype(np.float32) if array.dtype == np.float16 else array
+    return computable(array)
 
 
 def _first(arrays: Mapping[str, Any], keys: tuple[str, ...]) -> Any:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse
 
-from distgnn.datasets._checks import check_compressed
+from distgnn.datasets._checks import check_compressed, computable
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
@@ -355,14 +355,10 @@ def _matrix(word: str, state: dict[str, Any]) -> scipy.sparse.csr_matrix:
     build = scipy.sparse.csr_matrix if word == "csr" else scipy.sparse.csc_matrix
     shape = state["_shape"] if "_shape" in state else state["shape"]
     arrays = [_checked(state[key], np.ndarray) for key in ("data", "indices", "indptr")]
-    # scipy takes the native byte order only.
-    native = tuple(array.astype(array.dtype.newbyteorder("="), copy=False) for array in arrays)
+    native = tuple(map(computable, arrays))
     # Its conversion to CSR takes memory by the row, whether the row has entries or not.
     if _checked(shape, tuple)[0] > _ROWS_PER_ENTRY * sum(map(len, native)) + _MOST_EMPTY_ROWS:
         raise ValueError(f"a matrix of shape {shape} has {len(native[0])} entries")
-    data, *places = native
-    # It computes with no float16 either.
-    data = data.astype(np.float32) if data.dtype == np.float16 else data
-    matrix = build((data, *places), shape=shape)
+    matrix = build(native, shape=shape)
     check_compressed(matrix)
     return matrix.tocsr()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse
 
+from distgnn.datasets._checks import computable
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.files import read_whole
 from distgnn.datasets.graph import Graph
@@ -188,8 +189,8 @@ def _check(values: dict[str, Any], test_ids: NDArray[np.int64]) -> None:
 def _matrix(value: Any, part: str) -> NDArray[Any]:
     if not isinstance(value, np.ndarray) or value.ndim != 2 or value.dtype.kind not in "biuf":
         raise InputError(f"{part} must hold a matrix of numbers, got {type(value).__name__}")
-    # scipy computes with no float16.
-    return value.astype(np.float32) if value.dtype == np.float16 else value
+    matrix: NDArray[Any] = computable(value)
+    return matrix
 
 
 def _edges(graph: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -35,7 +35,7 @@ def main() -> int:
         status = run()
         from distgnn.comm.process import expect_end
 
-        expect_end()
+        expect_end(status)
         return status
     except Exception as error:
         if not (_is_of_loading(error) and _is_memory_refused()):

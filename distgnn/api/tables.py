@@ -84,7 +84,7 @@ def write_table(out: Path, table: OutputTable) -> None:
         temporary.replace(out)
     except OSError as error:
         # numpy gives no reason where a disk is full.
-        reason = error.strerror or "there is no room for all of it"
+        reason = error.strerror or "not all of it could be written, as where a disk is full"
         raise InputError(f"cannot write '{out}': {reason}; choose another --out") from error
     finally:
         with contextlib.suppress(OSError):

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-    from distgnn.api.trained import Use
+    from distgnn.api.trained import PartOfRun, Use
     from distgnn.datasets.graph import Graph
+    from distgnn.training.run.inference import TrainedRun
     from distgnn.training.tasks.smoothing import CorrectAndSmooth
 
 
@@ -96,7 +97,7 @@ def predict(
     """
     from distgnn.api.predictions import Predictions, predict_run
     from distgnn.api.tables import check_target, write_table
-    from distgnn.comm.launch import detect
+    from distgnn.comm.collective import on_rank_0
 
     target = _path(out)
     if target is not None:
@@ -104,18 +105,21 @@ def predict(
     after, file = _smoothing(correct_and_smooth), None if pairs is None else os.fspath(pairs)
     options = {"correct_and_smooth": correct_and_smooth, "probabilities": probabilities}
     use = _use("predict", run, source, settings, {**options, "pairs": file})
-    found = use.on_parts(lambda trained, share: predict_run(trained, share, use.run, file, after))[
-        0
-    ]
-    if isinstance(found, Predictions):
-        found = found._replace(has_all=probabilities)
-    elif probabilities:
-        raise InputError(
-            "--probabilities is for classes of vertices, but the run learned links; leave it out"
-        )
-    if target is not None and detect().rank == 0:
-        write_table(target, found)
-    return found.probability
+
+    def work(trained: TrainedRun, share: PartOfRun) -> NDArray[Any]:
+        found = predict_run(trained, share, use.run, file, after)
+        if isinstance(found, Predictions):
+            found = found._replace(has_all=probabilities)
+        elif probabilities:
+            raise InputError(
+                "--probabilities is for classes of vertices, but the run learned links; leave it "
+                "out"
+            )
+        if target is not None:  # before the ranks part: the others would not wait for it then
+            on_rank_0(share.group, lambda: write_table(target, found))
+        return found.probability
+
+    return use.on_parts(work)[0]
 
 
 def embed(
@@ -144,15 +148,19 @@ def embed(
     """
     from distgnn.api.predictions import embed_run
     from distgnn.api.tables import check_target, write_table
-    from distgnn.comm.launch import detect
+    from distgnn.comm.collective import on_rank_0
 
     target = _path(out)
     if target is not None:
         check_target(target)
-    found = _use("embed", run, source, settings).on_parts(embed_run)[0]
-    if target is not None and detect().rank == 0:
-        write_table(target, found)
-    return found.rows
+
+    def work(trained: TrainedRun, share: PartOfRun) -> NDArray[Any]:
+        found = embed_run(trained, share)
+        if target is not None:  # as in `predict`
+            on_rank_0(share.group, lambda: write_table(target, found))
+        return found.rows
+
+    return _use("embed", run, source, settings).on_parts(work)[0]
 
 
 def to_pyg(run: Trained) -> Any:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LOOK_S = 1.0
-_NUM_LOOKS = 20
+_NUM_LOOKS = 10
 
 
 class _Begun(threading.Event):
@@ -36,7 +36,7 @@ class DaemonThread(threading.Thread):
     """A thread that does not keep the interpreter from ending.
 
     Python's own ends without a word where its first steps find no memory, and whoever starts it
-    then waits without end. The start of this one raises MemoryError after 20 seconds.
+    then waits without end. The start of this one raises MemoryError after 10 seconds.
 
     Args:
         target: Its work.
@@ -48,5 +48,24 @@ class DaemonThread(threading.Thread):
         self, target: Callable[..., object], args: tuple[object, ...] = (), name: str = ""
     ) -> None:
         super().__init__(target=target, args=args, name=name or None, daemon=True)
-        # `Thread.start` waits for this one, in every version of Python from 3.10 to 3.14.
+        # `Thread.start` waits for this one, in Python 3.10 to 3.14. Later ones may notice by
+        # themselves that a thread did not begin (gh-140746).
         self._started = _Begun()
+        self._is_given_up = False
+
+    def start(self) -> None:
+        """Start it.
+
+        Raises:
+            MemoryError: If it does not begin; should it begin later, it does nothing.
+        """
+        try:
+            super().start()
+        except MemoryError:
+            self._is_given_up = True
+            raise
+
+    def run(self) -> None:
+        """Do the work, unless nobody expects it any more."""
+        if not self._is_given_up:
+            super().run()

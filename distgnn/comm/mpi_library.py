@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import math
 import os
 import socket
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distgnn.comm.process import limited
+from distgnn.comm.process import is_end_near, limited
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ _TCP_SETTINGS = {
 }
 # Their drivers have not been tried with fault tolerance, and Open MPI warns of some.
 _FABRICS = (Path("/sys/class/infiniband"), Path("/sys/class/cxi"))
-FINALIZE_S = 20.0
-"""Longest wait of a rank that ends for the others, which end as well."""
+# Longest wait of a rank that ends for the others, where they end as well.
+_FINALIZE_S = 20.0
 # mpi4py.MPI once `start_mpi` has initialised it; a script that did so finalizes it itself.
 _STARTED: list[ModuleType] = []
 
@@ -111,7 +111,7 @@ def start_mpi(mpi: ModuleType, launch: Launch) -> None:
         for name, value in _settings(launch).items():
             os.environ.setdefault(name, value)
         _init(mpi)
-        atexit.register(finalize_mpi, mpi, launch.rank, FINALIZE_S)
+        atexit.register(finalize_mpi, mpi, launch.rank)
     found = int(mpi.COMM_WORLD.size)
     if found != launch.size:
         raise InputError(
@@ -155,27 +155,25 @@ def late_start(launch: Launch, timeout_s: float) -> str:
     )
 
 
-def finalize_mpi(mpi: ModuleType, rank: int, limit_s: float = math.inf) -> None:
+def finalize_mpi(mpi: ModuleType, rank: int) -> None:
     """Finalize MPI if `start_mpi` started it; other threads run meanwhile, as in `start_mpi`.
+
+    MPI waits for all ranks. Those of a script may have work of their own for as long as they like.
+    Those of the command line end at the same time, and are waited for so long.
 
     Args:
         mpi: mpi4py.MPI.
         rank: This rank.
-        limit_s: Longest wait for the other ranks; this process ends then.
     """
     if mpi not in _STARTED or mpi.Is_finalized():
         return
-    end = ctypes.CDLL(mpi.__file__).MPI_Finalize
-    if limit_s == math.inf:
-        status = end()
-    else:
-        sentence = (
-            f"rank {rank} ({socket.gethostname()}) waited {limit_s:g} s for all ranks to end "
-            "MPI: a host cannot be reached, or a rank ended before; results that were reported are "
-            "complete, and --resume shows them again"
-        )
-        with limited(limit_s, sentence):
-            status = end()
+    _STARTED.remove(mpi)
+    sentence = (
+        f"rank {rank} ({socket.gethostname()}) waited {_FINALIZE_S:g} s for all ranks to end MPI: "
+        "a host cannot be reached, or a rank ended before; what was reported or written is complete"
+    )
+    with limited(_FINALIZE_S, sentence) if is_end_near() else nullcontext():
+        status = ctypes.CDLL(mpi.__file__).MPI_Finalize()
     if status != mpi.SUCCESS:
         sys.stderr.write(
             f"distgnn: MPI_Finalize failed (its error {status}); results that were reported are "

@@ -182,23 +182,21 @@ def end_process(exit_code: int) -> None:
     os._exit(exit_code)
 
 
-class _End:
-    """Whether this process has nothing left to do."""
-
-    is_near = False
+_ENDS: list[int] = []
 
 
-_END = _End()
+def expect_end(status: int) -> None:
+    """Say that this process does nothing more but end, as all ranks of its job do now.
 
-
-def expect_end() -> None:
-    """Say that this process does nothing more but end, as all ranks of its job do now."""
-    _END.is_near = True
+    Args:
+        status: Its exit status.
+    """
+    _ENDS.append(status)
 
 
 def is_end_near() -> bool:
     """Return whether the process has said so."""
-    return _END.is_near
+    return bool(_ENDS)
 
 
 @contextmanager
@@ -207,7 +205,7 @@ def limited(limit_s: float, sentence: str) -> Iterator[None]:
 
     Args:
         limit_s: Longest time. A process that is stopped meanwhile has that much more.
-        sentence: Why it ends.
+        sentence: Why it ends. Its status is that of a lost rank, unless it has one already.
     """
     is_over = threading.Event()
 
@@ -219,9 +217,11 @@ def limited(limit_s: float, sentence: str) -> Iterator[None]:
         print_last(sentence)
         _try(_flush)
         # Not MPI_Abort: it may wait for the call that waits.
-        os._exit(EXIT_RETRY)
+        os._exit(max([0, *_ENDS]) or EXIT_RETRY)
 
-    DaemonThread(look, name="distgnn-limit").start()
+    # Python 3.12 starts no thread once it ends, and memory may be refused: then nothing is limited.
+    with suppress(RuntimeError, MemoryError):
+        DaemonThread(look, name="distgnn-limit").start()
     try:
         yield
     finally:

@@ -94,7 +94,11 @@ def _meet_locally(launch: Launch, environ: Mapping[str, str], timeout_s: float) 
         # in the file, so that a rank knows its own store when it reaches one.
         secret = secrets.token_hex(32)
         store = serve_store(listener, "127.0.0.1", timeout_s, secret.encode())
-        _publish(file, {"port": port, "token": secret})
+        try:
+            _publish(file, {"port": port, "token": secret})
+        except InputError:
+            store.close()
+            raise
         return Meeting(store, "127.0.0.1", port, loopback, secret.encode(), file)
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
@@ -188,7 +192,7 @@ def _publish(file: Path, content: dict[str, str | int]) -> None:
             temporary.unlink(missing_ok=True)
         raise InputError(
             f"rank 0 cannot write '{file}', by which the ranks of this machine meet "
-            f"({error.strerror}); free space there, or set TMPDIR to another folder"
+            f"({error.strerror}); free space there, or set XDG_RUNTIME_DIR to another folder"
         ) from error
 
 
@@ -224,16 +228,18 @@ def meet_remotely(
     if known is None:
         # MPI waits without end for a host that it cannot reach.
         with process.limited(timeout_s, late_start(launch, timeout_s)):
+            mpi = _load_mpi(launch)
             try:
-                store, address, port, secret = _meet_through_mpi(launch, interface, timeout_s)
-            except PeerError:
-                raise
-            except RuntimeError as error:
+                served, address, port, secret = _agree_through_mpi(
+                    mpi, launch, interface, timeout_s
+                )
+            except mpi.Exception as error:
                 raise PeerError(
                     f"rank {launch.rank} ({socket.gethostname()}) lost another rank, or the link "
-                    f"to it, before the ranks had met ({error}); see the output of the others, "
-                    "and start the job again"
+                    f"to it, before the ranks had met ({str(error).splitlines()[0]}); see the "
+                    "output of the others, and start the job again"
                 ) from error
+        store = _connect(address, port, secret, timeout_s) if served is None else served
         return Meeting(store, address, port, "", secret)
     secret = secret_of_job(environ)
     if environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
@@ -429,11 +435,14 @@ def common_interface(meeting: Meeting, roster: Roster, timeout_s: float) -> str:
     return network.interface_towards((public or reached)[0])
 
 
-def _meet_through_mpi(
-    launch: Launch, interface: str | None, timeout_s: float
-) -> tuple[Store, str, int, bytes]:
-    store: Store
-    mpi = _load_mpi(launch)
+def _agree_through_mpi(
+    mpi: ModuleType, launch: Launch, interface: str | None, timeout_s: float
+) -> tuple[Store | None, str, int, bytes]:
+    """Agree on an address of rank 0; collective.
+
+    Returns:
+        The store on rank 0, which serves it there, else None; its address, port and secret.
+    """
     # Rank 0 offers all its addresses, every rank tries each of them, and the first that all ranks
     # reached is taken: the name of its host may mean another network elsewhere.
     with listen("", 0, launch.size) as probe:  # only answers, and only until an address is chosen
@@ -463,7 +472,7 @@ def _meet_through_mpi(
         return store, address, port, secret.encode()
     found = _broadcast_json(mpi, {})
     port, known = int(found["port"]), str(found["secret"]).encode()
-    return _connect(address, port, known, timeout_s), address, port, known
+    return None, address, port, known
 
 
 def _broadcast_json(mpi: ModuleType, content: dict[str, Any]) -> dict[str, Any]:

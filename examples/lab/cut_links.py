@@ -31,7 +31,7 @@ from pathlib import Path
 import jobs
 import lab
 from campaign import EPOCHS, LEFT_S, LONG, MOMENTS, SHORT, has_traceback, num_lines, same
-from lab import Job, Lab, is_there
+from lab import Job, Lab
 from results import origin, record, table
 
 NUM_HOSTS, LIMIT_S, START_S = 4, 300.0, 1.0
@@ -82,12 +82,15 @@ class Cuts:
             begin_s = time.monotonic()
             for a, b in pairs:
                 self.hosts.do("fault", f"host{a}", "block", f"host{b}")
-            # At the start launched ranks may be still to come.
-            while ranks := [pid for pid in job.pids() or ranks if is_there(pid)]:
+            # A launcher may have started no rank yet, or wait for ever once all have ended.
+            has_ranks = bool(ranks)
+            while (ranks := job.pids()) or not (has_ranks or job.is_over()):
+                has_ranks |= bool(ranks)
                 if time.monotonic() > begin_s + LEFT_S:
                     break
                 time.sleep(0.05)
-            ended_s = None if ranks else time.monotonic() - begin_s
+            is_ended = not ranks and (has_ranks or job.is_over())
+            ended_s = time.monotonic() - begin_s if is_ended else None
         finally:
             job.end()
             for a, b in pairs:
@@ -103,7 +106,7 @@ class Cuts:
             "left": len(ranks),
             "is_finished": is_finished,
             "has_traceback": has_traceback(said),
-            "is_named": bool(re.search(rf"distgnn: .*\brank ({one}|{other})\b", said)),
+            "is_named": is_named(said, one, other),
         }
         # Hydra at times ends with a status of its own after ranks that all ended well.
         self.hosts.start(self.words(run, moment, []), self.out, transport).wait(LIMIT_S)
@@ -127,6 +130,15 @@ class Cuts:
         while moment == "checkpoint" and not job.is_over():
             if any((run / "checkpoints").glob(".epoch-*.tmp")):
                 break
+            time.sleep(0.0005)
+
+
+def is_named(said: str, one: int, other: int) -> bool:
+    """Whether a sentence says of one of two ranks that something is wrong with it."""
+    sentences = [line.partition("distgnn: ")[2] for line in said.splitlines()]
+    # Before "when", others than the speaker; a rank that waited in vain speaks of itself.
+    lost = [text.partition(", when rank")[0] for text in sentences if " waited " not in text]
+    return any(re.search(rf"\brank ({one}|{other})\b", text) for text in lost)
 
 
 def lines_of(rows: list[dict]) -> list[str]:

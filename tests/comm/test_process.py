@@ -100,17 +100,21 @@ def test_mpi_that_never_starts_ends_a_rank_by_name(waits):
     assert "waited 0.5 s for MPI to start on all ranks: a host cannot be reached" in done.stderr
 
 
-@pytest.mark.parametrize(("limit_s", "status"), [(0.5, 75), (60, 0)])
-def test_an_end_of_mpi_that_never_comes_is_not_waited_for(limit_s, status):
+@pytest.mark.parametrize(
+    ("is_near", "wait_s", "status"), [(True, 3600, 75), (True, 0, 0), (False, 3, 0)]
+)
+def test_an_end_of_mpi_that_never_comes_is_waited_for_by_scripts_only(is_near, wait_s, status):
     code = (
         "import ctypes, time\nfrom types import SimpleNamespace as Fake\n"
-        "from distgnn.comm import mpi_library\n"
+        "from distgnn.comm import mpi_library\nfrom distgnn.comm.process import expect_end\n"
+        f"is_near, mpi_library._FINALIZE_S = {is_near}, 0.5\n"
         "mpi = Fake(Is_finalized=lambda: False, SUCCESS=0, __file__='libmpi.so')\n"
         "mpi_library._STARTED.append(mpi)\n"
-        f"end = lambda: time.sleep({3600 * (status > 0)}) or 0\n"
+        f"end = lambda: time.sleep({wait_s}) or 0\n"
         "ctypes.CDLL = lambda name: Fake(MPI_Finalize=end)\n"
         "print('results')\n"
-        f"mpi_library.finalize_mpi(mpi, 2, {limit_s})\n"
+        "if is_near:\n    expect_end(0)\n"
+        "mpi_library.finalize_mpi(mpi, 2)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (status, "results\n"), done.stderr

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -182,11 +183,16 @@ def test_several_hosts_without_any_address_ask_for_mpi4py_or_master_addr(
 
 
 def test_an_error_of_mpi_before_the_ranks_have_met_is_no_traceback(monkeypatch) -> None:
-    def fails(*_: object) -> None:
-        raise RuntimeError("MPI_ERR_PROC_FAILED: Process Failure")
+    class MpiError(RuntimeError):
+        pass
 
-    monkeypatch.setattr("distgnn.comm.rendezvous._meet_through_mpi", fails)
-    sentence = r"rank 0 \(.*\) lost another rank, or the link to it, .* \(MPI_ERR_PROC_FAILED: "
+    def fails(*_: object) -> None:
+        raise MpiError("MPI_ERR_PROC_FAILED: Process Failure\nand its stack")
+
+    mpi = SimpleNamespace(Exception=MpiError)
+    monkeypatch.setattr("distgnn.comm.rendezvous._load_mpi", lambda _: mpi)
+    monkeypatch.setattr("distgnn.comm.rendezvous._agree_through_mpi", fails)
+    sentence = r"rank 0 \(.*\) lost another rank, or the link to it, .* \(MPI_ERR.*Failure\); see"
     with pytest.raises(PeerError, match=sentence):
         meet_remotely(REMOTE, {}, interface=None, timeout_s=60)
 

@@ -53,10 +53,11 @@ def test_both_directions_without_loops_and_weights(tmp_path: Path) -> None:
     assert graph.class_names == ("red", "blue")
 
 
-def test_matrices_of_two_bytes_a_number_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", ["<f2", ">f2", ">f4"])
+def test_matrices_of_two_bytes_or_another_byte_order_are_read(tmp_path: Path, number: str) -> None:
     arrays = arrays_of()
     for kind in ("adj", "attr"):
-        arrays[f"{kind}_data"] = arrays[f"{kind}_data"].astype(np.float16)
+        arrays[f"{kind}_data"] = arrays[f"{kind}_data"].astype(number)
     np.savez(tmp_path / "g.npz", **arrays)
     check(read_gnn_benchmark(tmp_path / "g.npz"))
 

@@ -59,14 +59,17 @@ def test_vertices_are_in_the_order_of_allx_and_test_index(tmp_path: Path, protoc
     assert [np.flatnonzero(mask[0]).tolist() for mask in masks] == [[0, 1], [2, 3], [4, 6, 7]]
 
 
+@pytest.mark.parametrize("kind", ["<f2", ">f2", ">f4"])
 @pytest.mark.parametrize("is_sparse", [True, False])
-def test_features_of_two_bytes_are_read(tmp_path: Path, is_sparse: bool) -> None:
+def test_features_of_two_bytes_or_another_byte_order_are_read(
+    tmp_path: Path, is_sparse: bool, kind: str
+) -> None:
     files = files_of()
     for part in ("x", "tx", "allx"):
         if is_sparse:
-            files[part].data = files[part].data.astype(np.float16)
+            files[part].data = files[part].data.astype(kind)
         else:
-            files[part] = files[part].toarray().astype(np.float16)
+            files[part] = files[part].toarray().astype(kind)
     features: Any = read_planetoid(write(tmp_path, files)).features
     assert features.dtype == np.float32
     assert features[:, 0].toarray().ravel().tolist() == [0, 2, 4, 6, 40, 0, 60, 70]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import itertools
-import math
 import os
 import signal
 import sys
@@ -20,8 +19,8 @@ from distgnn.comm.daemon import DaemonThread
 from distgnn.comm.errors import EXIT_RETRY, PeerError
 from distgnn.comm.failure import fail
 from distgnn.comm.group import ReduceOp, Work, check_size, check_tensor, combine
-from distgnn.comm.mpi_library import FINALIZE_S, finalize_mpi
-from distgnn.comm.process import end_process, is_end_near, is_stopped
+from distgnn.comm.mpi_library import finalize_mpi
+from distgnn.comm.process import end_process, is_stopped
 from distgnn.comm.transports.watched import MESSAGE_TIMEOUT_S, WatchedGroup
 
 if TYPE_CHECKING:
@@ -283,7 +282,7 @@ class MpiGroup(WatchedGroup):
         # The interpreter does it after all callbacks, and this process may end before.
         sys.stdout.flush()
         with _waiting_for_stopped(self._watchdog.local_peers):
-            finalize_mpi(self._mpi, self.rank, FINALIZE_S if is_end_near() else math.inf)
+            finalize_mpi(self._mpi, self.rank)
 
 
 @contextmanager
