@@ -158,8 +158,8 @@ def late_start(launch: Launch, timeout_s: float) -> str:
 def finalize_mpi(mpi: ModuleType, rank: int) -> None:
     """Finalize MPI if `start_mpi` started it; other threads run meanwhile, as in `start_mpi`.
 
-    MPI waits for all ranks. Those of a script may have work of their own for as long as they like.
-    Those of the command line end at the same time, and are waited for so long.
+    MPI waits for all ranks. Those of a script may work alone for as long as they like. Those of the
+    command line end at the same time, and each is waited for 20 seconds.
 
     Args:
         mpi: mpi4py.MPI.

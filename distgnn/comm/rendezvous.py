@@ -234,10 +234,11 @@ def meet_remotely(
                     mpi, launch, interface, timeout_s
                 )
             except mpi.Exception as error:
+                reason = str(error).partition("\n")[0]
                 raise PeerError(
                     f"rank {launch.rank} ({socket.gethostname()}) lost another rank, or the link "
-                    f"to it, before the ranks had met ({str(error).splitlines()[0]}); see the "
-                    "output of the others, and start the job again"
+                    f"to it, before the ranks had met ({reason}); see the output of the others, "
+                    "and start the job again"
                 ) from error
         store = _connect(address, port, secret, timeout_s) if served is None else served
         return Meeting(store, address, port, "", secret)

@@ -27,3 +27,14 @@ def test_a_thread_that_finds_no_memory_for_its_first_steps_is_not_waited_for(mon
     with pytest.raises(MemoryError, match="a new thread did not begin"):
         thread.start()
     assert not thread.is_alive()
+
+
+def test_a_thread_that_was_given_up_does_nothing_when_it_begins_late(monkeypatch):
+    monkeypatch.setattr(daemon, "_LOOK_S", 0.01)
+    found = []
+    monkeypatch.setattr(threading.Thread, "_bootstrap", lambda _: None)
+    thread = DaemonThread(found.append, (3,))
+    with pytest.raises(MemoryError, match="did not begin"):
+        thread.start()
+    thread.run()
+    assert found == []

@@ -101,13 +101,16 @@ def test_mpi_that_never_starts_ends_a_rank_by_name(waits):
 
 
 @pytest.mark.parametrize(
-    ("is_near", "wait_s", "status"), [(True, 3600, 75), (True, 0, 0), (False, 3, 0)]
+    ("is_near", "limit_s", "wait_s", "status"),
+    [(True, 0.5, 3600, 75), (True, 600, 0, 0), (False, 0.5, 3, 0)],
 )
-def test_an_end_of_mpi_that_never_comes_is_waited_for_by_scripts_only(is_near, wait_s, status):
+def test_an_end_of_mpi_that_never_comes_is_waited_for_by_scripts_only(
+    is_near, limit_s, wait_s, status
+):
     code = (
         "import ctypes, time\nfrom types import SimpleNamespace as Fake\n"
         "from distgnn.comm import mpi_library\nfrom distgnn.comm.process import expect_end\n"
-        f"is_near, mpi_library._FINALIZE_S = {is_near}, 0.5\n"
+        f"is_near, mpi_library._FINALIZE_S = {is_near}, {limit_s}\n"
         "mpi = Fake(Is_finalized=lambda: False, SUCCESS=0, __file__='libmpi.so')\n"
         "mpi_library._STARTED.append(mpi)\n"
         f"end = lambda: time.sleep({wait_s}) or 0\n"
