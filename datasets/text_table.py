@@ -30,7 +30,8 @@ _LOGGER = logging.getLogger(__name__)
 
 _QUOTE, _MINUS, _ZERO, _NEWLINE, _COMMENT, _SPACE = (ord(c) for c in '"-0\n# ')
 _DELIMITERS = (",", "\t", ";", " ")
-_ROW = re.compile(rb"(?m)^(?!#)[^\n]*\S[^\n]*$")
+# A control character is a blank, as it is where fields are cut out.
+_ROW = re.compile(rb"(?m)^(?!#)[^\n]*[^\x00-\x20][^\n]*$")
 # 18 digits always fit int64; longer ids are kept as strings.
 _MAX_DIGITS = 18
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
@@ -233,10 +234,12 @@ def read_text(path: Path, is_header: Callable[[list[str], list[str] | None], boo
     """
     text = _sound(_read_bytes(path), path)
     rows = _first_rows(text, 2)
-    if not rows:
+    # Where blanks separate fields, a line may turn out to be a comment behind blanks.
+    table = _parse(text, path, _sniff(path, rows[0]), 1) if rows else None
+    if table is None or table.num_rows == 0:
         raise InputError(f"{path} has no rows; give at least one line that is not a comment")
     _tell_of_comment(text, path, 1, is_begun=False)
-    return _with_header(_parse(text, path, _sniff(path, rows[0]), 1), is_header)
+    return _with_header(table, is_header)
 
 
 def text_slices(
@@ -265,9 +268,9 @@ def text_slices(
         text = _sound(raw, path)
         is_told = is_told or _tell_of_comment(text, path, line, is_begun=first is not None)
         rows = _first_rows(text, 1)
-        if rows:
-            delimiter = delimiter or _sniff(path, rows[0])
-            table = _parse(text, path, delimiter, line)
+        separator = delimiter or (_sniff(path, rows[0]) if rows else "")
+        if rows and (table := _parse(text, path, separator, line)).num_rows:
+            delimiter = separator
             if first is None:
                 first = table = _with_header(table, is_header)
             elif table.num_columns != first.num_columns:
@@ -419,7 +422,7 @@ def _fields_of(
     """Find the fields of a text. Empty lines and lines that begin with # are left out.
 
     Args:
-        buffer: (num_bytes,) uint8. Lines with their ends, at least one of them a row.
+        buffer: (num_bytes,) uint8. Lines with their ends.
         delimiter: Separator of the fields, one byte.
         path: The file, for messages.
         first_line: Number of the first line in it.
@@ -452,13 +455,13 @@ def _fields_of(
     separators = separators[kept[line_of]]
     per_line = np.bincount(line_of, minlength=ends.size)[kept]
     lines = np.flatnonzero(kept) + first_line
-    if (per_line != per_line[0]).any():
+    if (per_line != per_line[:1]).any():
         wrong = int(np.argmax(per_line != per_line[0]))
         raise InputError(
             f"line {lines[wrong]} of {path} has {per_line[wrong] + 1} columns, but line "
             f"{lines[0]} has {per_line[0] + 1}; give every row the same columns"
         )
-    inner = separators.reshape(lines.size, -1).T
+    inner = separators.reshape(lines.size, separators.size // max(lines.size, 1)).T
     start = np.concatenate([starts[None, kept], inner + 1])
     stop = np.concatenate([inner, ends[None, kept]])
     return *_trim(buffer, start, stop, has_quotes=bool(quotes.size)), lines

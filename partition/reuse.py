@@ -8,6 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn import _partitioner
+from distgnn.datasets.errors import InputError
+from distgnn.partition.directory.files import REMEDY
+from distgnn.partition.directory.layout import check_below
 
 if TYPE_CHECKING:
     from distgnn.partition.build import Part
@@ -36,11 +39,19 @@ def row_reuse(part: Part, width: int) -> float:
 
     Returns:
         Edges over fetches, at least 1; 1 without edges.
+
+    Raises:
+        InputError: If the part is damaged: an edge that is looked at begins outside its rows.
     """
     num_rows = max(CACHE_BYTES // (FLOAT_BYTES * width), 1)
     size = part.num_edges if part.num_edges <= MAX_EDGES else STRETCH_EDGES
     num_stretches = min(part.num_edges, MAX_EDGES) // max(size, 1)
     start = np.linspace(0, part.num_edges - size, num_stretches).astype(np.int64)
+    try:
+        for begin in start.tolist():
+            check_below("indices", part.indices[begin : begin + size], part.num_clones)
+    except InputError as error:
+        raise InputError(f"part {part.part} is damaged: {error}; {REMEDY}") from error
     fetches = count_fetches(
         start,
         start + size,

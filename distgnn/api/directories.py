@@ -176,13 +176,13 @@ def _least_halo_rows(directory: str, manifest: Manifest) -> int:
     """Count the fewest rows that travel for the roots of a partition."""
     from distgnn.partition.bound import least_halo_rows
 
-    return least_halo_rows(_parts(directory, manifest), manifest.num_parts)
+    return least_halo_rows(_parts(directory, manifest, every_edge=True), manifest.num_parts)
 
 
-def _parts(directory: str, manifest: Manifest) -> Iterator[Part]:
+def _parts(directory: str, manifest: Manifest, *, every_edge: bool = False) -> Iterator[Part]:
     """Read the parts of a partition, one after another."""
     for part in range(manifest.num_parts):
-        yield read_part(directory, part, verify=False, manifest=manifest)
+        yield read_part(directory, part, verify=False, every_edge=every_edge, manifest=manifest)
 
 
 def manifest_json(manifest: Manifest) -> dict[str, Any]:

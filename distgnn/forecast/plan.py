@@ -152,11 +152,13 @@ def _rehearse(
     width = config.model.hidden_width
     assert found.model is not None, "a run has a model"
     columns = (max(found.model.num_features, 1), width)
-    part = read_part(directory, largest, verify=False, manifest=manifest)
+    part = read_part(directory, largest, verify=False, every_edge=True, manifest=manifest)
     pace = probe(part, width, columns=columns)
     seconds = compute_seconds(found, found.model, pace, density=manifest.feature_density)
     seconds[[part.num_roots == 0 for part in manifest.parts]] = -1.0
-    part = read_part(directory, int(seconds.argmax()), verify=False, manifest=manifest)
+    part = read_part(
+        directory, int(seconds.argmax()), verify=False, every_edge=True, manifest=manifest
+    )
     return rehearse(part, DataInfo.of(manifest), config), pace
 
 

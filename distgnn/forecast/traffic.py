@@ -527,7 +527,9 @@ class _DirectoryWalk:
 
     def _parts(self) -> Iterator[Part]:
         for number in range(self._manifest.num_parts):
-            yield read_part(self._directory, number, verify=False, manifest=self._manifest)
+            yield read_part(
+                self._directory, number, verify=False, every_edge=True, manifest=self._manifest
+            )
 
     def wanted(self, split_index: int, task: str) -> NDArray[np.bool_]:
         """Return (num_vertices,) bool: whose scores the loss reads."""

@@ -136,26 +136,25 @@ def check_ranges(part: Part, manifest: Manifest, *, every_edge: bool) -> None:
         InputError: If one does. The message names the array, the caller adds the directory.
     """
     ids = part.global_id
-    if ids.size and ids.min() < 0:
-        raise InputError("global_id holds a negative id")
+    check_below("global_id", ids, manifest.num_vertices)
     for name in ("indptr", "t_indptr"):
         _check_pointers(name, getattr(part, name), part.num_edges)
     for rows, counts in (("send_rows", "send_counts"), ("reduce_rows", "reduce_counts")):
-        _check_below(rows, getattr(part, rows), part.num_roots)
+        check_below(rows, getattr(part, rows), part.num_roots)
         _check_total(counts, getattr(part, counts), getattr(part, rows).size)
     _check_total("leaf_counts", part.leaf_counts, part.num_leaves)
     if every_edge:
-        _check_below("indices", part.indices, part.num_clones)
-        _check_below("t_indices", part.t_indices, part.num_clones)
-        _check_below("t_edge", part.edges_of_transpose(), part.num_edges)
+        check_below("indices", part.indices, part.num_clones)
+        check_below("t_indices", part.t_indices, part.num_clones)
+        check_below("t_edge", part.edges_of_transpose(), part.num_edges)
         if part.edge_type is not None:
-            _check_below("edge_type", part.edge_type, manifest.num_relations)
+            check_below("edge_type", part.edge_type, manifest.num_relations)
     for name in LINKS:
         links = getattr(part, name)
         if links is not None:
-            _check_below(name, links, manifest.num_vertices)
+            check_below(name, links, manifest.num_vertices)
     if part.vertex_type is not None:
-        _check_below("vertex_type", part.vertex_type, manifest.num_vertex_types)
+        check_below("vertex_type", part.vertex_type, manifest.num_vertex_types)
 
 
 def sparse_features(arrays: dict[str, NDArray[Any]], num_features: int) -> sp.csr_matrix:
@@ -173,7 +172,7 @@ def sparse_features(arrays: dict[str, NDArray[Any]], num_features: int) -> sp.cs
     """
     indptr, indices, data = (arrays[name] for name in SPARSE_FEATURES)
     _check_pointers("features_indptr", indptr, indices.size)
-    _check_below("features_indices", indices, num_features)
+    check_below("features_indices", indices, num_features)
     return sp.csr_matrix((data, indices, indptr), shape=(indptr.size - 1, num_features), copy=False)
 
 
@@ -182,7 +181,17 @@ def _check_pointers(name: str, pointers: NDArray[np.int64], total: int) -> None:
         raise InputError(f"{name} does not ascend from 0 to {total}")
 
 
-def _check_below(name: str, values: NDArray[Any], limit: int) -> None:
+def check_below(name: str, values: NDArray[Any], limit: int) -> None:
+    """Check that row numbers, or ids, are at least 0 and below a limit.
+
+    Args:
+        name: Name of the array, for the message.
+        values: Whole numbers.
+        limit: One more than the largest that is allowed.
+
+    Raises:
+        InputError: If one is not.
+    """
     if values.size and (values.min() < 0 or values.max() >= limit):
         raise InputError(
             f"{name} holds {values.min()}..{values.max()}, but may hold 0..{limit - 1}"

@@ -247,6 +247,7 @@ def read_part(
     part: int,
     *,
     verify: bool = True,
+    every_edge: bool = False,
     manifest: Manifest | None = None,
 ) -> Part:
     """Map one part into memory; no file of another part is touched.
@@ -256,6 +257,8 @@ def read_part(
         part: Number of the part.
         verify: Whether to read every file of the part once, for its checksum and the range of its
             row numbers. Sizes, dtypes and shapes are always checked.
+        every_edge: Whether the range of the row numbers of every edge is looked at without this,
+            too. Who hands them to compiled code needs it.
         manifest: The manifest, if it was already read.
 
     Returns:
@@ -286,7 +289,7 @@ def read_part(
         if mismatch := spec.mismatch(arrays[name]):
             raise InputError(f"the array in {str(path)!r} {mismatch}; {REMEDY}")
     try:
-        return _assemble(manifest, part, arrays, verify=verify)
+        return _assemble(manifest, part, arrays, every_edge=verify or every_edge)
     except InputError as error:
         raise InputError(
             f"the files in {str(folder / part_folder(part))!r} contradict each other: {error}; "
@@ -309,7 +312,7 @@ def _finite(text: str) -> float:
     return value
 
 
-def _assemble(manifest: Manifest, part: int, arrays: dict[str, Any], *, verify: bool) -> Part:
+def _assemble(manifest: Manifest, part: int, arrays: dict[str, Any], *, every_edge: bool) -> Part:
     optional = ("edge_weight", "features", "labels", "vertex_id", "vertex_type", *MASKS, *LINKS)
     values = {**dict.fromkeys(optional), **arrays}
     if manifest.has_sparse_features:
@@ -324,7 +327,7 @@ def _assemble(manifest: Manifest, part: int, arrays: dict[str, Any], *, verify: 
         num_leaves=counts.num_leaves,
         **values,
     )
-    check_ranges(assembled, manifest, every_edge=verify)
+    check_ranges(assembled, manifest, every_edge=every_edge)
     return assembled
 
 

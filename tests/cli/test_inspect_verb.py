@@ -222,6 +222,28 @@ def test_verify_finds_an_altered_file(distgnn, ring_parts, here):
     assert "features.npy' was altered" in sentence
 
 
+@pytest.mark.parametrize("row", [-1, 100, 2**31 - 1])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("inspect",),
+        ("inspect", "--bound"),
+        ("inspect", "--widths=4"),
+        ("plan", "--bandwidth=1Gb/s"),
+    ],
+)
+def test_an_edge_that_begins_outside_its_part_is_damage(row, words, distgnn, ring_parts, here):
+    shutil.copytree(ring_parts, here / "p")
+    for number in range(3):
+        file = here / f"p/part-000{number}/indices.npy"
+        indices = np.load(file)
+        indices[0] = row
+        np.save(file, indices)
+    sentence = distgnn(words[0], "p", *words[1:]).sentence
+    assert "but may hold 0.." in sentence
+    assert sentence.endswith("partition the graph again or copy the directory again")
+
+
 def test_a_hierarchical_partition_shows_rows_per_level(distgnn, ring):
     command = ("partition", ring, "--parts", 4, "--out", "h", "--method", "hierarchical")
     assert "halo_rows_per_level" in distgnn(*command, "--option", "levels=2x2").out

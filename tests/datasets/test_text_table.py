@@ -189,6 +189,8 @@ def test_column_without_any_value_has_no_floats(tmp_path: Path) -> None:
     [
         ("", "has no rows; give at least one line that is not a comment"),
         ("# only\n\n", "has no rows"),
+        ("\x02\n", "has no rows"),
+        ("  # only\n", "has no rows"),
         ("1,2\n\n3,4,5\n", "line 3 of .* has 3 columns, but line 1 has 2; give every row the same"),
         ('a,b\n"c,d\n', "line 2 of .* has an odd number of double quotes; close the quoted field"),
         (
@@ -203,6 +205,16 @@ def test_file_that_is_not_a_table_is_an_input_error(
 ) -> None:
     with pytest.raises(InputError, match=message):
         read(tmp_path, text)
+
+
+@pytest.mark.parametrize("text", ["\x02\n1 2\n", " # only\n1 2\n", "1 2\n # only\n\x02\n"])
+def test_lines_of_control_characters_and_comments_behind_blanks_are_left_out(
+    tmp_path: Path, text: str
+) -> None:
+    assert strings(read(tmp_path, text)) == [["1"], ["2"]]
+    for slice_bytes in (1, 6, 100):
+        slices = text_slices(tmp_path / "t.csv", lambda *_: False, slice_bytes=slice_bytes)
+        assert [strings(table) for table in slices] == [[["1"], ["2"]]]
 
 
 def test_repeated_column_name_is_an_input_error(tmp_path: Path) -> None:

@@ -105,7 +105,10 @@ def test_a_damaged_partition_trains_as_before_or_says_why_not(
         shutil.copytree(tmp_path / f"parts-{num_parts}", folder)
         name, done = damage(folder, draw)
         try:
-            program("inspect", folder, "--json", *(["--verify"] if draw.random() < 0.5 else []))
+            more = draw.choice([[], ["--verify"], ["--bound"], ["--widths=4"]])
+            program("inspect", folder, "--json", *more)
+            if draw.random() < 0.2:
+                program("plan", folder, "--bandwidth=1Gb/s", "--json")
             if num_parts == 1:
                 found = program("train", folder, f"--run={run}", *words)
                 assert found is None or name == "manifest.json" or results_of(found) == expected
