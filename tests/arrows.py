@@ -38,7 +38,7 @@ LAYERS = (
 # What each room may import besides the standard library and distgnn.
 PACKAGES = {
     "datasets": {"numpy", "scipy", "pyarrow"},
-    "partition": {"numpy", "scipy", "numba", "pymetis", "kaminpar"},
+    "partition": {"numpy", "scipy", "numba", "pymetis", "kaminpar", "mtkahypar"},
     "distgnn": {
         "numpy",
         "scipy",
@@ -68,6 +68,7 @@ OPTIONAL = {
     "optuna",
     "ray",
     "kaminpar",
+    "mtkahypar",
 }
 # A room that is imported where it is used, and what its modules may import at their top level.
 LAZY_ROOMS = {"distgnn.gpu": "triton"}

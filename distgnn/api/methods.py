@@ -117,7 +117,7 @@ def run_method(
     """
     from distgnn.partition.compilation import noting_compilation
     from distgnn.partition.methods.auto import MethodChoice
-    from distgnn.partition.methods.kaminpar_library import KaMinParFailedError
+    from distgnn.partition.methods.library_process import LibraryFailedError
 
     if not isinstance(chosen, MethodChoice):
         with noting_compilation(asked.say):
@@ -126,7 +126,7 @@ def run_method(
         return assignment, "assignment", given | values
     try:
         return _assigned(asked, graph, chosen)
-    except KaMinParFailedError as error:
+    except LibraryFailedError as error:
         if asked.method != AUTO:
             raise
         asked.say(f"no roots by KaMinPar: {error}")

@@ -49,6 +49,26 @@ def refined_from(
     return Assignment(num_parts, arc_part, root_part)
 
 
+def polished(arcs: Arcs, placed: Assignment, balance: Balance, times: int) -> Assignment:
+    """Refine again and again, with another seed each time, from the best that was found.
+
+    Args:
+        arcs: Arcs of the graph.
+        placed: Where to begin.
+        balance: Balance to aim at.
+        times: How often.
+
+    Returns:
+        `placed`, or another assignment of the arcs.
+    """
+    if placed.num_parts == 1 or arcs.head.size == 0:
+        return placed
+    for seed in range(1, times + 1):
+        refined = refined_from(arcs, placed, balance, 0, seed=seed)
+        placed = cheapest(arcs, (placed, refined), balance.edges)
+    return placed
+
+
 def cheapest(arcs: Arcs, found: Sequence[Assignment], edge_balance: float) -> Assignment:
     """Choose by edges above the limit in the fullest part, then by rows.
 
@@ -71,6 +91,12 @@ def cheapest(arcs: Arcs, found: Sequence[Assignment], edge_balance: float) -> As
         return excess_edges(arcs, one, edge_balance), halo_rows(arcs, one) * (1.0 + beyond)
 
     return min(found, key=cost)
+
+
+def is_even(placed: Assignment, balance: Balance) -> bool:
+    """Return whether no part has more roots than is aimed at."""
+    roots = np.bincount(placed.root_part, minlength=placed.num_parts)
+    return bool(roots.max() * placed.num_parts <= balance.vertices * placed.root_part.size)
 
 
 def clones_of_parts(arcs: Arcs, placed: Assignment) -> NDArray[np.int64]:

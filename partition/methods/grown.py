@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.methods import hep, ne
-from distgnn.partition.methods.candidates import cheapest, excess_edges, halo_rows, refined_from
+from distgnn.partition.methods.candidates import (
+    cheapest,
+    excess_edges,
+    halo_rows,
+    is_even,
+    refined_from,
+)
 
 if TYPE_CHECKING:
     from distgnn.datasets.graph import Graph
@@ -70,13 +74,8 @@ def better_grown(
         if is_overfull or grown_rows <= MOST_GROWN_ROWS * rows:
             grown = refined_from(arcs, grown, balance, 0)
             told = f"{told}, {halo_rows(arcs, grown)} when refined"
-            if _is_even(grown, balance):
+            if is_even(grown, balance):
                 best = cheapest(arcs, (best, grown), balance.edges)
         name = method.__name__.rpartition(".")[2]
         watch.note(f"parts by {name}{'' if best is grown else ' in vain'}: {told}")
     return best
-
-
-def _is_even(placed: Assignment, balance: Balance) -> bool:
-    roots = np.bincount(placed.root_part, minlength=placed.num_parts)
-    return bool(roots.max() * placed.num_parts <= balance.vertices * placed.root_part.size)

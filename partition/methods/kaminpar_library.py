@@ -3,13 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-from contextlib import ExitStack
 from typing import IO, Any
 
 import numpy as np
@@ -17,6 +10,7 @@ from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
 from distgnn.partition.arcs import Adjacency
+from distgnn.partition.methods.library_process import parts_by
 
 # Sets of options: "default", and "eco", which takes twice the time and more.
 PRESETS = ("default", "eco")
@@ -27,20 +21,6 @@ _NO_EDGE_WEIGHTS, _NARROW_VERTICES, _NARROW_EDGE_WEIGHTS = 1, 8, 32
 _HEADER_BYTES, _OFFSET_BYTES, _VERTEX_BYTES = 24, 8, 4
 # The method auto and the best quality call KaMinPar by themselves, so that leaving out is no cure.
 _WITHOUT = "cut with --method metis --option roots=metis"
-
-# Python puts the working directory first, which may hold a module of any name. Its -P, which
-# leaves the directory out, came with 3.11.
-_PROGRAM = """
-import sys
-if sys.path[0] == "":
-    del sys.path[0]
-from distgnn.partition.methods.kaminpar_process import main
-main()
-"""
-
-
-class KaMinParFailedError(InputError):
-    """KaMinPar is installed and could not finish; METIS may place the roots all the same."""
 
 
 def is_installed() -> bool:
@@ -76,9 +56,7 @@ def part_graph(
 ) -> NDArray[np.int32]:
     """Call KaMinPar on one thread of a process of its own, where the seed fixes what it does.
 
-    In one process a call depends on those before it, whatever the seed. The library reads graphs
-    from files only. It keeps links compressed, in a few bytes each. The files have no names, so
-    that none is left behind whoever is killed, and the process ends with this one.
+    The library reads graphs from files only. It keeps links compressed, in a few bytes each.
 
     Args:
         adjacency: Undirected.
@@ -92,7 +70,7 @@ def part_graph(
 
     Raises:
         InputError: If KaMinPar is not installed.
-        KaMinParFailedError: If its file cannot be written, or its process cannot start or dies.
+        LibraryFailedError: If its file cannot be written, or its process cannot start or dies.
 
     References:
         Gottesbueren, Heuer, Sanders, Schulz and Seemaier, "Deep multilevel graph partitioning", ESA
@@ -100,59 +78,19 @@ def part_graph(
         partitioning", 2024 (compressed links).
     """
     check_installed()
-    with ExitStack() as files:
-        try:
-            graph, out = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
-            _write(graph, adjacency, vertex_weight)
-        except OSError as error:
-            raise KaMinParFailedError(
-                f"cannot write the graph for KaMinPar to '{tempfile.gettempdir()}': "
-                f"{error.strerror or error}; name a folder with room by TMPDIR, or {_WITHOUT}"
-            ) from error
-        request = {
-            "parent": os.getpid(),
-            "graph": graph.fileno(),
-            "out": out.fileno(),
+    return parts_by(
+        "KaMinPar",
+        "kaminpar_process",
+        lambda file: _write(file, adjacency, vertex_weight),
+        size=vertex_weight.size,
+        without=_WITHOUT,
+        request={
             "parts": num_parts,
             "imbalance": IMBALANCE,
             "seed": seed % (2**31 - 1),
             "preset": preset,
-        }
-        _run(request)
-        out.seek(0)
-        found: NDArray[np.int32] = np.fromfile(out, np.int32)
-    if found.size != vertex_weight.size:
-        raise KaMinParFailedError(
-            f"KaMinPar wrote {found.size} parts for {vertex_weight.size} vertices; make room in "
-            f"'{tempfile.gettempdir()}', or {_WITHOUT}"
-        )
-    return found
-
-
-def _run(request: dict[str, Any]) -> None:
-    """Run `kaminpar_process`; its two files are open in it under the same numbers."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", _PROGRAM, json.dumps(request)],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            stdin=subprocess.DEVNULL,
-            pass_fds=(request["graph"], request["out"]),
-        )
-    except OSError as error:
-        raise KaMinParFailedError(
-            f"cannot start a process for KaMinPar: {error.strerror or error}; free memory, or "
-            f"{_WITHOUT}"
-        ) from error
-    if done.returncode == 0:
-        return
-    end = f"ended with status {done.returncode}"
-    if done.returncode < 0:
-        end = f"was ended by signal {-done.returncode} ({signal.strsignal(-done.returncode)})"
-    last = "".join(f": {line}" for line in done.stderr.splitlines()[-1:] if line.strip())
-    raise KaMinParFailedError(f"KaMinPar {end}{last}; free memory, or {_WITHOUT}")
+        },
+    )
 
 
 def _write(file: IO[bytes], adjacency: Adjacency, vertex_weight: NDArray[np.int64]) -> None:
@@ -168,4 +106,3 @@ def _write(file: IO[bytes], adjacency: Adjacency, vertex_weight: NDArray[np.int6
     vertex_weight.tofile(file)
     if is_weighted:
         weight.astype(np.int32, copy=False).tofile(file)
-    file.flush()

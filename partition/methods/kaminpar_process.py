@@ -1,22 +1,17 @@
-"""One call of KaMinPar in a process of its own, which begins with the same state every time."""
+"""One call of KaMinPar, in a process of its own."""
 
 from __future__ import annotations
 
-import ctypes
-import json
-import os
-import signal
-import sys
-
-import numpy as np
-
-_PR_SET_PDEATHSIG = 1
+from collections.abc import Sequence
+from typing import Any
 
 
-def main() -> None:
-    """Cut the graph of a request, whose fields `kaminpar_library` fills in."""
-    request = json.loads(sys.argv[1])
-    _end_with(request["parent"])
+def cut(request: dict[str, Any]) -> Sequence[int]:
+    """Cut the graph of a request, whose fields `kaminpar_library` fills in.
+
+    Returns:
+        The part of each vertex.
+    """
     import kaminpar
 
     kaminpar.reseed(request["seed"])
@@ -25,14 +20,7 @@ def main() -> None:
     # The file has no name of its own; this one opens it once more.
     name, file_format = f"/dev/fd/{request['graph']}", kaminpar.GraphFileFormat.PARHIP
     graph = kaminpar.load_graph(name, file_format, compress=True)
-    parts = partitioner.compute_partition(graph, request["parts"], request["imbalance"])
-    with os.fdopen(request["out"], "wb") as file:
-        np.array(parts, np.int32).tofile(file)
-
-
-def _end_with(parent: int) -> None:
-    """Have the system end this process when its parent ends, where it can."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:  # It ended before the request.
-            sys.exit(1)
+    parts: Sequence[int] = partitioner.compute_partition(
+        graph, request["parts"], request["imbalance"]
+    )
+    return parts

@@ -19,12 +19,15 @@ from distgnn.partition.methods.candidates import (
     clones_of_parts,
     excess_edges,
     halo_rows,
+    polished,
     refined_from,
     rows_read,
 )
 from distgnn.partition.methods.cover import place_arcs, place_evenly
 from distgnn.partition.methods.grown import better_grown
-from distgnn.partition.methods.kaminpar_library import KaMinParFailedError, is_preset
+from distgnn.partition.methods.hypergraph import better_hypergraph
+from distgnn.partition.methods.kaminpar_library import is_preset
+from distgnn.partition.methods.library_process import LibraryFailedError
 from distgnn.partition.methods.metis_library import check_objective, part_graph
 from distgnn.partition.methods.options import BEST, FAST
 from distgnn.partition.methods.starts import TWICE_EDGES, starts_of
@@ -88,7 +91,9 @@ def assign(
             "metis", and "best" for the best quality where KaMinPar is installed.
         quality: "fast": nothing but a cut, a cover and refinement; "default": all of the above; or
             "best": from more weights and seeds, too. The winner is refined twice again by
-            "default" up to TWICE_EDGES where there are several roots, eight times by "best".
+            "default" up to TWICE_EDGES where there are several roots, eight times by "best". Then
+            "best" also cuts by Mt-KaHyPar where it is installed, unless an objective or the roots
+            of one library are asked for.
         refine: Whether to refine.
         progress: Called with one line of text after each stage.
 
@@ -98,7 +103,7 @@ def assign(
     Raises:
         InputError: If the objective, the roots, the quality or what to balance is unknown, a
             balance is below 1, or KaMinPar is asked for and not installed.
-        KaMinParFailedError: If it alone was asked for and fails.
+        LibraryFailedError: If it alone was asked for and fails.
 
     References:
         Karypis and Kumar, "A fast and high quality multilevel scheme for partitioning irregular
@@ -133,7 +138,7 @@ def assign(
                 balance=aim.of_roots(),
                 edge_share=start.edge_share,
             )
-        except KaMinParFailedError as error:
+        except LibraryFailedError as error:
             if best is None:
                 raise
             watch.note(f"no more roots by KaMinPar, those so far are kept: {error}")
@@ -162,10 +167,14 @@ def assign(
         has_hubs = links_of_hub(adjacency, num_parts) < math.inf
         best = better_grown(graph, arcs, best, aim, has_hubs=has_hubs, seed=seed, watch=watch)
     is_quick = graph.num_edges <= TWICE_EDGES and len(starts) > 1
+    times = MOST_REFINEMENTS if quality == BEST else FEW_REFINEMENTS
     if refine and (quality == BEST or (quality != FAST and is_quick)):
-        times = MOST_REFINEMENTS if quality == BEST else FEW_REFINEMENTS
-        best = _polished(arcs, best, aim, times)
+        best = polished(arcs, best, aim, times)
         watch.note("refined again")
+    if search is not None and quality == BEST and roots in ("", "best") and not objective:
+        best = better_hypergraph(
+            graph, arcs, best, aim, adjacency=adjacency, seed=seed, times=times, watch=watch
+        )
     return of_edges(arcs, best if training is not None else evened(arcs, best, vertex_balance))
 
 
@@ -255,16 +264,6 @@ def _refined(arcs: Arcs, covered: Assignment, balance: Balance) -> Assignment:
         found.append(refined_from(arcs, found[0], balance, halo_rows(arcs, found[0])))
         found.append(refined_from(arcs, at_destination(arcs, covered), balance, 0))
     return cheapest(arcs, found, balance.edges)
-
-
-def _polished(arcs: Arcs, placed: Assignment, balance: Balance, times: int) -> Assignment:
-    """Refine again and again, with another seed each time, from the best that was found."""
-    if placed.num_parts == 1 or arcs.head.size == 0:
-        return placed
-    for seed in range(1, times + 1):
-        refined = refined_from(arcs, placed, balance, 0, seed=seed)
-        placed = cheapest(arcs, (placed, refined), balance.edges)
-    return placed
 
 
 def cover_edges(

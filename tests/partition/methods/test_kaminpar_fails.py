@@ -20,7 +20,7 @@ from distgnn.datasets import Graph, InputError
 from distgnn.partition import assign
 from distgnn.partition.methods import auto, kaminpar_library, starts
 from distgnn.partition.methods.auto import MethodChoice
-from distgnn.partition.methods.kaminpar_library import KaMinParFailedError
+from distgnn.partition.methods.library_process import LibraryFailedError
 
 NO_MEMORY = "raise MemoryError('std::bad_alloc')"
 KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
@@ -54,7 +54,7 @@ def stand_in(folder: Path, code: str) -> None:
 
 
 def test_kaminpar_alone_fails_with_one_sentence(sentence: str) -> None:
-    with pytest.raises(KaMinParFailedError, match=sentence):
+    with pytest.raises(LibraryFailedError, match=sentence):
         assign("metis", graph_of(), 2, roots="kaminpar")
 
 
@@ -67,7 +67,7 @@ def test_modules_of_the_working_directory_are_not_those_of_kaminpar(
         (working / f"{name}.py").write_text("raise SystemExit('of the user')\n")
     monkeypatch.chdir(working)
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
-    with pytest.raises(KaMinParFailedError, match=sentence):
+    with pytest.raises(LibraryFailedError, match=sentence):
         assign("metis", graph_of(), 2, roots="kaminpar")
 
 
