@@ -34,7 +34,7 @@ STAND_IN = """
 class _Context:
     def set_partitioning_parameters(self, parts, imbalance, objective):
         self.parts = parts
-        assert imbalance == 0.05 and objective == "km1"
+        assert abs(imbalance - 0.05) < 1e-9 and objective == "km1"
 
 class _Graph:
     def __init__(self, nodes, nets, weight):
@@ -144,7 +144,7 @@ def test_nets_and_weights_reach_the_library(
     start, pins = np.array([0, 2, 5, 8]), np.array([0, 1, 1, 2, 3, 0, 3, 4], np.int32)
     weight = np.array([1, 10, 100, 1000, 10**10])
     expected = weight + np.bincount(pins, [0, 0, 1, 1, 1, 2, 2, 2]).astype(int)
-    found = part_hypergraph(Hypergraph(start, pins, weight), 7, seed=2**40)
+    found = part_hypergraph(Hypergraph(start, pins, weight), 7, imbalance=0.05, seed=2**40)
     assert found.dtype == np.int32
     assert found.tolist() == (expected % 7).tolist()
 
@@ -159,7 +159,8 @@ def test_parts_that_are_no_better_leave_those_of_metis(
     said: list[str] = []
     found = assign("metis", graph, 4, quality="best", progress=said.append)
     told = [line for line in said if line.startswith("parts by Mt-KaHyPar, edges weigh ")]
-    assert len(told) == len(hypergraph.EDGE_SHARES) * len(hypergraph.SEEDS)
+    assert len(told) == len(hypergraph.EDGE_SHARES), "a second seed is not tried in vain"
+    assert all(" in vain: " in line for line in told)
     rows, wanted = (measure(graph, each) for each in (found, alone))
     assert rows.halo_rows <= wanted.halo_rows
     assert rows.edge_balance <= max(wanted.edge_balance, 1.05)
@@ -210,7 +211,7 @@ def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 
     none = np.zeros(0, np.int64)
     with pytest.raises(InputError, match=r"cannot write the graph for Mt-KaHyPar to .*: 9 reque"):
-        part_hypergraph(Full(none, none.astype(np.int32), none), 2, seed=0)
+        part_hypergraph(Full(none, none.astype(np.int32), none), 2, imbalance=0.05, seed=0)
 
 
 PROGRAM = """
