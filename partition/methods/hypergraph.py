@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from distgnn.partition.arcs import Adjacency, Arcs
     from distgnn.partition.stopwatch import Stopwatch
 
-# Edges, and vertices, up to which it is tried.
-MOST_EDGES = 10**6
+# Edges, and vertices, up to which it is tried, and these together times parts: the process takes
+# some 6 bytes for each.
+MOST_EDGES, MOST_WORK = 10**6, 1 << 26
 # Shares of the edges in what parts balance. Parts of low degree have few edges and many roots:
 # with all weight on edges, roots move out of such parts afterwards, with less, edges do. Each is
 # the best on some graph. Then the steps of the seed with each, the later ones while that is quick
@@ -80,7 +81,9 @@ def better_hypergraph(
         ALENEX 2019.
     """
     num_parts = placed.num_parts
-    is_small = 0 < arcs.of_edge.size <= MOST_EDGES >= arcs.num_vertices
+    num_edges, num_vertices = arcs.of_edge.size, arcs.num_vertices
+    is_small = 0 < num_edges <= MOST_EDGES >= num_vertices
+    is_small &= (num_edges + num_vertices) * num_parts <= MOST_WORK
     if not is_small or num_parts == 1 or not is_installed():
         return placed
     unit = units_of(arcs)
@@ -114,8 +117,9 @@ def better_hypergraph(
                     watch.note(f"parts by Mt-KaHyPar, edges weigh {share:g}{vain}: {told}")
             if best is before:
                 break
-    except LibraryFailedError as error:
-        watch.note(f"no more parts by Mt-KaHyPar, those so far are kept: {error}")
+    except (LibraryFailedError, MemoryError) as error:
+        why = str(error) or "memory was refused"
+        watch.note(f"no more parts by Mt-KaHyPar, those so far are kept: {why}")
     return best
 
 

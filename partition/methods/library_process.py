@@ -102,7 +102,7 @@ def _run(library: str, request: dict[str, Any], without: str) -> None:
     """Run `main` in a process; the two files are open in it under the same numbers."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _PROGRAM, json.dumps(request)],
+            [sys.executable, "-c", _PROGRAM, json.dumps(request, default=np.generic.item)],
             capture_output=True,
             text=True,
             errors="replace",

@@ -32,7 +32,9 @@ def part_hypergraph(
 ) -> NDArray[np.int32]:
     """Spread nodes over parts so that nets touch few parts, on one thread of a process of its own.
 
-    What is least is the sum of the parts that each net touches, less one.
+    What is least is the sum of the parts that each net touches, less one. The library limits its
+    searches by multiples of the time that others took. So parts may differ from those of another
+    call with the same seed where the process is stopped for a while.
 
     Args:
         graph: The hypergraph.

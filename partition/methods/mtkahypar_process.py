@@ -18,7 +18,8 @@ def cut(request: dict[str, Any]) -> Sequence[int]:
     """
     import mtkahypar
 
-    # On one thread the seed fixes what it does.
+    # On one thread the seed fixes what it does, but for limits in multiples of seconds that it took
+    # before: it may end otherwise where the process is stopped for a while.
     library = mtkahypar.initialize(1, False)
     mtkahypar.set_seed(request["seed"])
     context = library.context_from_preset(mtkahypar.PresetType.QUALITY)
