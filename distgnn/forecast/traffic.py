@@ -520,16 +520,22 @@ class _DirectoryWalk:
         self._directory = directory
         self._manifest = manifest
         self._num_flags = manifest.num_vertices
+        self._num_checked = 0
 
     def _ids(self, part: Part) -> NDArray[np.integer[Any]]:
         """(num_clones,) The flag of each clone: all clones of a vertex have one."""
         return part.global_id
 
     def _parts(self) -> Iterator[Part]:
-        for number in range(self._manifest.num_parts):
-            yield read_part(
-                self._directory, number, verify=False, every_edge=True, manifest=self._manifest
+        manifest = self._manifest
+        for number in range(manifest.num_parts):
+            # Each layer goes over all parts; their row numbers are looked at once.
+            is_new = number >= self._num_checked
+            part = read_part(
+                self._directory, number, verify=False, every_edge=is_new, manifest=manifest
             )
+            self._num_checked += is_new
+            yield part
 
     def wanted(self, split_index: int, task: str) -> NDArray[np.bool_]:
         """Return (num_vertices,) bool: whose scores the loss reads."""

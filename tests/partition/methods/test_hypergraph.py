@@ -15,14 +15,16 @@ from hypothesis import strategies as st
 
 from distgnn.datasets import Graph, InputError
 from distgnn.partition import assign
-from distgnn.partition.arcs import arcs_of
+from distgnn.partition.arcs import adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.methods import hypergraph
-from distgnn.partition.methods.candidates import halo_rows
+from distgnn.partition.methods.candidates import excess_edges, halo_rows, is_even
 from distgnn.partition.methods.hypergraph import slots_of, units_of
 from distgnn.partition.methods.mtkahypar_library import Hypergraph, part_hypergraph
 from distgnn.partition.quality import measure
+from distgnn.partition.refine.balance import Balance
 from distgnn.partition.roots import choose_roots
+from distgnn.partition.stopwatch import Stopwatch
 
 needs_mtkahypar = pytest.mark.skipif(
     importlib.util.find_spec("mtkahypar") is None, reason="mtkahypar is not installed"
@@ -190,6 +192,56 @@ def test_a_library_that_dies_leaves_the_parts_so_far(
     if importlib.util.find_spec("kaminpar") is None:
         np.testing.assert_array_equal(found.edge_part, alone.edge_part)
         np.testing.assert_array_equal(found.root_part, alone.root_part)
+
+
+@pytest.mark.parametrize(("edges", "imbalance"), [(1.05, 0.05), (1.2, 0.2), (9.0, 0.5)])
+def test_parts_that_are_better_are_kept_and_seeds_are_tried(
+    edges: float, imbalance: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(
+        tmp_path, STAND_IN.replace("imbalance - 0.05", f"imbalance - {imbalance}"), monkeypatch
+    )
+    graph = random_graph(both=True)
+    arcs = arcs_of(graph)
+    rng = np.random.default_rng(0)
+    placed = Assignment(
+        4,
+        rng.integers(0, 4, arcs.head.size).astype(np.int32),
+        rng.integers(0, 4, graph.num_vertices).astype(np.int32),
+    )
+    said: list[str] = []
+    balance = Balance(edges, 1.25, refine=True)
+    found = hypergraph.better_hypergraph(
+        graph,
+        arcs,
+        placed,
+        balance,
+        adjacency=adjacency_of(arcs),
+        seed=0,
+        times=1,
+        watch=Stopwatch(said.append),
+    )
+    assert len(said) == len(hypergraph.EDGE_SHARES) * len(hypergraph.SEEDS)
+    rows = halo_rows(arcs, found)
+    assert rows < halo_rows(arcs, placed)
+    kept = [line for line in said if " in vain: " not in line]
+    assert f" {rows} rows where " in kept[-1]
+    assert excess_edges(arcs, found, edges) == 0
+    assert is_even(found, balance)
+
+
+def test_memory_that_is_refused_leaves_the_parts_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise MemoryError
+
+    stand_in(tmp_path, STAND_IN, monkeypatch)
+    monkeypatch.setattr(hypergraph, "slots_of", refused)
+    said: list[str] = []
+    assign("metis", random_graph(), 4, quality="best", progress=said.append)
+    (line,) = (line for line in said if "Mt-KaHyPar" in line)
+    assert line.startswith("no more parts by Mt-KaHyPar, those so far are kept: memory was refused")
 
 
 def test_large_graphs_and_one_part_are_not_tried(
