@@ -82,7 +82,7 @@ def _place_step(
             continue
         graph, vertices = local_graph(records, root_part.size)
         arcs, roots = arcs_of(graph), root_part[vertices]
-        # WindowFacts components even out the loads of all piles; refinement does the rest.
+        # Whole components even out the loads of all piles; refinement does the rest.
         part = place_arcs(arcs, roots, num_parts, edge_balance=np.inf, load=load)[arcs.of_edge]
         load += np.bincount(part, minlength=num_parts)
         placed.scatter(part, records, range(num_parts))

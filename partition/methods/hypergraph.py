@@ -1,11 +1,10 @@
-"""Trial whether parts of the hypergraph of all slots move fewer rows than those of METIS."""
+"""Trial whether Mt-KaHyPar, whose objective can be the rows that travel, finds fewer of them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.methods.candidates import (
@@ -18,58 +17,77 @@ from distgnn.partition.methods.candidates import (
 from distgnn.partition.methods.cover import place_arcs
 from distgnn.partition.methods.library_process import LibraryFailedError
 from distgnn.partition.methods.mtkahypar_library import Hypergraph, is_installed, part_hypergraph
-from distgnn.partition.methods.starts import QUICK_WORK
+from distgnn.partition.methods.options import BEST
 from distgnn.partition.refine.balance import Balance, rebalanced
-from distgnn.partition.roots import choose_roots
+from distgnn.partition.refine.refinement import most_edges
 from distgnn.partition.threads import available_threads, in_order
 
 if TYPE_CHECKING:
-    from distgnn.datasets.graph import Graph
+    from collections.abc import Iterator
+
     from distgnn.partition.arcs import Adjacency, Arcs
     from distgnn.partition.stopwatch import Stopwatch
 
-# Edges, and vertices, up to which it is tried, and these together times parts: the process takes
-# some 6 bytes for each.
+# Edges, and vertices, up to which the best quality tries it, and these together times parts: the
+# process takes some 11 bytes for each.
 MOST_EDGES, MOST_WORK = 10**6, 1 << 26
-# Shares of the edges in what parts balance. Parts of low degree have few edges and many roots:
-# with all weight on edges, roots move out of such parts afterwards, with less, edges do. Each is
-# the best on some graph. Then the steps of the seed with each, the later ones while that is quick
-# and the one before found something: from one to another, rows differ by 1 to 5 %.
-EDGE_SHARES, SEEDS = (1.0, 0.9, 0.65), (0, 1)
-# Largest part's weight over the mean, less 1, up to which Mt-KaHyPar uses what edges may take. With
-# more, so many roots have to move back that it is in vain.
-MOST_IMBALANCE = 0.5
-# Weight of an edge; weights are integers.
-_EDGE_WEIGHT = 1000
+# Edges, and edges times parts, up to which other qualities but the fast one try it, too, in a
+# second or two, and the best one also cuts anew: where cycles begin decides where they end.
+QUICK_EDGES, QUICK_WORK = 80_000, 1 << 21
+# Cycles of the best quality and of others, at most. One that saves a smaller share of the rows is
+# in vain, and so many of these are the last.
+MOST_CYCLES, FEW_CYCLES, LEAST_SAVING, MOST_VAIN = 8, 2, 0.002, 3
+# Shares of the roots in what parts balance, in turn. With 0.5 alone, all cycles were in vain on one
+# of six graphs, with 0.3 alone rows were 1 to 4 % more on three of the others.
+ROOT_SHARES = (0.5, 0.3)
+# How far beyond its share of the limits a part may grow at first, for all and for the best quality.
+# With more, a cycle saves more, and more of it is lost again as parts are evened out.
+SLACK, MOST_SLACK = 0.05, 0.1
+# Steps of the seed with which the best quality cuts anew, and the largest part's weight over the
+# mean.
+NEW_SEEDS, NEW_BALANCE = (0, 1), 1.03
+# Refinements after each cycle.
+_REFINEMENTS = 2
+# The mean weight of a node; weights are integers.
+_MEAN_WEIGHT = 1000
 ANY_EDGES = 1e30
 """A balance of edges that any assignment keeps."""
 
 
-def better_hypergraph(
-    graph: Graph,
+class _Task(NamedTuple):
+    """The same from cycle to cycle."""
+
+    arcs: Arcs
+    adjacency: Adjacency
+    balance: Balance
+    num_parts: int
+    slots: Hypergraph
+
+
+def fewer_by_hypergraph(
     arcs: Arcs,
     placed: Assignment,
     balance: Balance,
     *,
     adjacency: Adjacency,
     seed: int,
-    times: int,
+    quality: str,
     watch: Stopwatch,
 ) -> Assignment:
-    """Cut the hypergraph of `slots_of` by Mt-KaHyPar, and return what moves the fewest rows.
+    """Have Mt-KaHyPar improve an assignment as parts of the hypergraph of `slots_of`.
 
-    Its objective is the rows that travel, of edges that may live on any part, where METIS sees cut
-    edges. It balances one weight; roots move out of overfull parts, and the edges at these are
-    covered again. Several tries run at a time, each on one thread.
+    Its objective is the rows that travel, of edges and roots that may live on any part, where METIS
+    sees cut edges. A cycle coarsens the hypergraph within the parts, and moves nodes by local
+    search and flows on the way back. It balances one weight. So a part may grow little in a cycle,
+    and after each, roots leave overfull parts, and all is refined.
 
     Args:
-        graph: The graph.
-        arcs: Its arcs.
-        placed: An assignment of them, refined as often as these are.
+        arcs: Arcs of the graph.
+        placed: An assignment of them.
         balance: Balance to aim at.
         adjacency: Graph that `adjacency_of` makes of the arcs.
         seed: Seed of Mt-KaHyPar.
-        times: How often parts are refined after the first time.
+        quality: BEST for more cycles, on more graphs, and on small ones also from other cuts.
         watch: Told of what was found.
 
     Returns:
@@ -80,111 +98,137 @@ def better_hypergraph(
         matrices", IPDPS 2001; Schlag, Schulz, Seemaier and Strash, "Scalable edge partitioning",
         ALENEX 2019.
     """
-    num_parts = placed.num_parts
-    num_edges, num_vertices = arcs.of_edge.size, arcs.num_vertices
-    is_small = 0 < num_edges <= MOST_EDGES >= num_vertices
-    is_small &= (num_edges + num_vertices) * num_parts <= MOST_WORK
-    if not is_small or num_parts == 1 or not is_installed():
+    num_parts, num_edges = placed.num_parts, arcs.of_edge.size
+    is_quick = num_edges <= QUICK_EDGES and num_edges * num_parts <= QUICK_WORK
+    is_small = 0 < num_edges <= MOST_EDGES >= arcs.num_vertices
+    is_small &= (num_edges + arcs.num_vertices) * num_parts <= MOST_WORK
+    is_wanted = is_small and (is_quick or quality == BEST)
+    if not is_wanted or num_parts == 1 or not is_installed():
         return placed
-    unit = units_of(arcs)
-    is_quick = arcs.of_edge.size * num_parts <= QUICK_WORK
-
-    def refined_try(given: tuple[int, float]) -> Assignment:
-        step, share = given
-        parts = part_hypergraph(
-            slots_of(arcs, unit, share),
-            num_parts,
-            imbalance=min(balance.edges - 1.0, MOST_IMBALANCE),
-            seed=seed + step,
-        )
-        arc_part = parts[unit]
-        roots = choose_roots(graph.widened(), arc_part[arcs.of_edge], num_parts)
-        covered = _evened(arcs, Assignment(num_parts, arc_part, roots), balance, adjacency)
-        refined = refined_from(arcs, covered, balance, halo_rows(arcs, covered))
-        return polished(arcs, refined, balance, times)
-
-    best = placed
+    best, most, slack = placed, FEW_CYCLES, SLACK
+    if quality == BEST:
+        most, slack = MOST_CYCLES, MOST_SLACK
     try:
-        for step in SEEDS if is_quick else SEEDS[:1]:
-            before, tries = best, tuple((step, share) for share in EDGE_SHARES)
-            with in_order(refined_try, tries, available_threads()) as each_found:
-                for share, found in zip(EDGE_SHARES, each_found, strict=True):
-                    rows, least = (halo_rows(arcs, each) for each in (found, best))
-                    if is_even(found, balance):
-                        best = cheapest(arcs, (best, found), balance.edges)
-                    vain = "" if best is found else " in vain"
-                    told = f"{rows} rows where {least} are to be beaten"
-                    watch.note(f"parts by Mt-KaHyPar, edges weigh {share:g}{vain}: {told}")
-            if best is before:
-                break
+        task = _Task(arcs, adjacency, balance, num_parts, slots_of(arcs))
+        for improved, told in _cycles(task, placed, seed, most=most, slack=slack):
+            best = improved
+            watch.note(told)
+        if quality != BEST or not is_quick:
+            return best
+
+        def cut_anew(step: int) -> list[tuple[Assignment, str]]:
+            begun = _settled(task, _cut(task, None, seed + step))
+            return list(_cycles(task, begun, seed + step, most=most, slack=slack))
+
+        with in_order(cut_anew, NEW_SEEDS, available_threads()) as each_found:
+            for found in each_found:
+                for _, told in found:
+                    watch.note(f"{told}, from another cut")
+                if is_even(found[-1][0], balance):
+                    best = cheapest(arcs, (best, found[-1][0]), balance.edges)
     except (LibraryFailedError, MemoryError) as error:
         why = str(error) or "memory was refused"
         watch.note(f"no more parts by Mt-KaHyPar, those so far are kept: {why}")
     return best
 
 
-def _evened(arcs: Arcs, placed: Assignment, balance: Balance, adjacency: Adjacency) -> Assignment:
-    """Move roots out of overfull parts, and cover the edges at these again."""
-    num_parts, roots = placed.num_parts, placed.root_part
-    # Refinement drains edges at a lower price.
-    of_roots = Balance(edges=ANY_EDGES, vertices=balance.vertices)
-    even = rebalanced(adjacency, roots, of_roots, np.zeros(num_parts))
-    has_moved = even != roots
-    at_moved = np.repeat(has_moved, np.diff(arcs.start)) | has_moved[arcs.head]
-    covered = place_arcs(arcs, even, num_parts, edge_balance=balance.edges)
-    return Assignment(num_parts, np.where(at_moved, covered, placed.edge_part), even)
+def _cycles(
+    task: _Task, best: Assignment, seed: int, *, most: int, slack: float
+) -> Iterator[tuple[Assignment, str]]:
+    """Improve an assignment again and again, with less slack where that was in vain.
 
-
-def units_of(arcs: Arcs) -> NDArray[np.int32]:
-    """Number the links of arcs that all have an arc back, else the arcs.
-
-    Args:
-        arcs: Arcs of a graph.
-
-    Returns:
-        (num_arcs,) int32. The number of each arc; an arc and its mate have the same.
+    Yields:
+        The best so far, and a line about it.
     """
-    numbers = np.arange(arcs.head.size, dtype=np.int32)
-    if not arcs.is_symmetric:
-        return numbers
-    is_first = arcs.mate >= numbers
-    number = np.cumsum(is_first, dtype=np.int32) - 1
-    return np.where(is_first, number, number[arcs.mate])
+    vain = 0
+    for step in range(most):
+        root_share = ROOT_SHARES[step % len(ROOT_SHARES)]
+        cut = _cut(task, best, seed + step, root_share=root_share, slack=slack)
+        found = _settled(task, cut)
+        rows, before = (halo_rows(task.arcs, each) for each in (found, best))
+        better = best
+        if is_even(found, task.balance):
+            better = cheapest(task.arcs, (best, found), task.balance.edges)
+        told = " in vain" if better is best else ""
+        yield better, f"cycle of Mt-KaHyPar{told}: {rows} rows after {before}"
+        if better is best or rows > (1.0 - LEAST_SAVING) * before:
+            vain, slack = vain + 1, slack / 2.0
+        if vain == MOST_VAIN:
+            return
+        best = better
 
 
-def slots_of(arcs: Arcs, unit: NDArray[np.int32], edge_share: float) -> Hypergraph:
+def _cut(
+    task: _Task,
+    begun: Assignment | None,
+    seed: int,
+    *,
+    root_share: float = ROOT_SHARES[-1],
+    slack: float = 0.0,
+) -> Assignment:
+    """Have Mt-KaHyPar improve an assignment by one cycle, or cut without any."""
+    arcs, num_parts, balance = task.arcs, task.num_parts, task.balance
+    num_arcs, num_vertices = arcs.head.size, arcs.num_vertices
+    # Shares of what a part may hold at most.
+    of_edges = arcs.weight / most_edges(arcs.of_edge.size, num_parts, balance.edges)
+    of_roots = np.full(num_vertices, num_parts / (balance.vertices * num_vertices))
+    shares = np.concatenate([(1.0 - root_share) * of_edges, root_share * of_roots])
+    scale = _MEAN_WEIGHT / shares.mean()
+    weight = np.maximum(np.rint(scale * shares), 1.0)
+    if begun is None:
+        parts, most = None, np.full(num_parts, NEW_BALANCE * weight.sum() / num_parts)
+    else:
+        parts = np.concatenate([begun.edge_part, begun.root_part])
+        edges = np.bincount(begun.edge_part, of_edges, num_parts)
+        roots = np.bincount(begun.root_part, of_roots, num_parts)
+        edges, roots = (np.minimum(each + slack, 1.0) for each in (edges, roots))
+        most = scale * ((1.0 - root_share) * edges + root_share * roots)
+        # A part that holds more already may keep it.
+        most = np.maximum(most, np.bincount(parts, weight, num_parts))
+    found = part_hypergraph(
+        task.slots, num_parts, weight=weight, most=np.ceil(most), begun=parts, seed=seed
+    )
+    return Assignment(num_parts, found[:num_arcs], found[num_arcs:])
+
+
+def _settled(task: _Task, cut: Assignment) -> Assignment:
+    """Move roots out of overfull parts, cover the edges at these again, and refine."""
+    arcs, balance, num_parts = task.arcs, task.balance, task.num_parts
+    if not is_even(cut, balance):
+        roots = cut.root_part
+        # Refinement drains edges at a lower price.
+        of_roots = Balance(edges=ANY_EDGES, vertices=balance.vertices)
+        even = rebalanced(task.adjacency, roots, of_roots, np.zeros(num_parts))
+        has_moved = even != roots
+        at_moved = np.repeat(has_moved, np.diff(arcs.start)) | has_moved[arcs.head]
+        covered = place_arcs(arcs, even, num_parts, edge_balance=balance.edges)
+        cut = Assignment(num_parts, np.where(at_moved, covered, cut.edge_part), even)
+    refined = refined_from(arcs, cut, balance, halo_rows(arcs, cut))
+    return polished(arcs, refined, balance, _REFINEMENTS)
+
+
+def slots_of(arcs: Arcs) -> Hypergraph:
     """Make a hypergraph whose nets touch one part more than rows travel for them.
 
-    A node is a unit of edges. A net joins all edges that read a vertex, another all that write it.
-    Where edges go both ways, these are one, and the root may be on any of its parts. Else the two
-    also join a node for the root. The weight of a root is shared by the edges at it.
+    A node is an arc or a root. A net joins a root and the arcs out of its vertex, which read it,
+    another the root and the arcs into it, which write it.
 
     Args:
         arcs: Arcs of a graph.
-        unit: Result of `units_of`.
-        edge_share: Share of the edges in the weights of nodes, above 0 and at most 1.
 
     Returns:
-        The hypergraph, roots after the units. Where edges go both ways, each net stands for two.
+        The hypergraph: nodes of arcs, then those of roots. Nets of one node are left out.
     """
-    num_vertices, num_units = arcs.num_vertices, int(unit.max(initial=-1)) + 1
-    source = arcs.sources()
-    ends = [source] if arcs.is_symmetric else [source, arcs.head]
-    degree = np.bincount(np.concatenate(ends), minlength=num_vertices)
-    of_root = arcs.of_edge.size * (1.0 - edge_share) / (edge_share * num_vertices)
-    at_ends = sum((of_root / degree[each] for each in ends), start=arcs.weight)
-    weight = np.bincount(unit, weights=_EDGE_WEIGHT * at_ends, minlength=num_units)
-    pins = [unit] * len(ends)
-    if not arcs.is_symmetric:
-        vertices = np.arange(num_vertices, dtype=np.int32)
-        ends = [np.concatenate([each, vertices]) for each in ends]
-        pins = [np.concatenate([each, num_units + vertices]) for each in pins]
-        weight = np.concatenate([weight, np.ones(num_vertices)])
-    net = np.concatenate([each + np.int64(role * num_vertices) for role, each in enumerate(ends)])
-    pin = np.concatenate(pins)
-    sizes = np.bincount(net)
+    num_vertices, num_arcs = arcs.num_vertices, arcs.head.size
+    vertices = np.arange(num_vertices, dtype=np.int64)
+    pins = np.arange(num_arcs + num_vertices, dtype=np.int32)
+    net = np.concatenate([arcs.sources(), vertices, arcs.head, vertices])
+    net[pins.size :] += num_vertices
+    order = np.argsort(net, kind="stable")
+    sizes = np.bincount(net, minlength=2 * num_vertices)
+    is_net = sizes > 1
     return Hypergraph(
-        start=np.concatenate([[0], np.cumsum(sizes[sizes > 0])]),
-        pins=pin[np.argsort(net, kind="stable")],
-        weight=np.rint(weight).astype(np.int64),
+        num_nodes=pins.size,
+        start=np.concatenate([[0], np.cumsum(sizes[is_net])]),
+        pins=np.tile(pins, 2)[order][np.repeat(is_net, sizes)],
     )

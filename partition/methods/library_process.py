@@ -91,6 +91,10 @@ def parts_by(
 
 def main() -> None:
     """Do what the request says that the command line holds, in the process of the library."""
+    # A library's own code would hold back an exception until it returns. Background jobs of a shell
+    # ignore interrupts, and so does what they start.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     request = json.loads(sys.argv[1])
     _end_with(request["parent"])
     parts = import_module(f"distgnn.partition.methods.{request['module']}").cut(request)

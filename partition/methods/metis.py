@@ -25,7 +25,7 @@ from distgnn.partition.methods.candidates import (
 )
 from distgnn.partition.methods.cover import place_arcs, place_evenly
 from distgnn.partition.methods.grown import better_grown
-from distgnn.partition.methods.hypergraph import better_hypergraph
+from distgnn.partition.methods.hypergraph import fewer_by_hypergraph
 from distgnn.partition.methods.kaminpar_library import is_preset
 from distgnn.partition.methods.library_process import LibraryFailedError
 from distgnn.partition.methods.metis_library import check_objective, part_graph
@@ -73,8 +73,9 @@ def assign(
 
     On graphs where even that moves many rows, edges are also placed in blocks and refined. Parts
     that grow by expansion are tried, too, where that is quick or there are hubs. The assignment
-    that moves the fewest rows is kept. Neither is tried if balance is "train", for both know
-    nothing of training vertices. Isolated vertices go where there are the fewest clones.
+    that moves the fewest rows is kept, and improved by Mt-KaHyPar where that is installed. None of
+    these is tried if balance is "train", for they know nothing of training vertices. Isolated
+    vertices go where there are the fewest clones.
 
     Args:
         graph: The graph. Its direction, self-loops and parallel edges are no obstacle.
@@ -92,8 +93,8 @@ def assign(
         quality: "fast": nothing but a cut, a cover and refinement; "default": all of the above; or
             "best": from more weights and seeds, too. The winner is refined twice again by
             "default" up to TWICE_EDGES where there are several roots, eight times by "best". Then
-            "best" also cuts by Mt-KaHyPar where it is installed, unless an objective or the roots
-            of one library are asked for.
+            Mt-KaHyPar improves it, by default where that is quick, unless an objective or the
+            roots of one library are asked for.
         refine: Whether to refine.
         progress: Called with one line of text after each stage.
 
@@ -171,9 +172,9 @@ def assign(
     if refine and (quality == BEST or (quality != FAST and is_quick)):
         best = polished(arcs, best, aim, times)
         watch.note("refined again")
-    if search is not None and quality == BEST and roots in ("", "best") and not objective:
-        best = better_hypergraph(
-            graph, arcs, best, aim, adjacency=adjacency, seed=seed, times=times, watch=watch
+    if search is not None and roots in ("", "best") and not objective:
+        best = fewer_by_hypergraph(
+            arcs, best, aim, adjacency=adjacency, seed=seed, quality=quality, watch=watch
         )
     return of_edges(arcs, best if training is not None else evened(arcs, best, vertex_balance))
 

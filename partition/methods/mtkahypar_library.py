@@ -12,14 +12,13 @@ from distgnn.partition.methods.library_process import parts_by
 
 
 class Hypergraph(NamedTuple):
-    """Nodes with weights, and nets that join any number of them."""
+    """Nodes, and nets that join any number of them."""
 
+    num_nodes: int
     start: NDArray[np.int64]
     """(num_nets + 1,) int64. Where the nodes of each net begin."""
     pins: NDArray[np.int32]
     """(num_pins,) int32. Nodes, net by net."""
-    weight: NDArray[np.int64]
-    """(num_nodes,) int64, positive. What parts balance."""
 
 
 def is_installed() -> bool:
@@ -28,18 +27,26 @@ def is_installed() -> bool:
 
 
 def part_hypergraph(
-    graph: Hypergraph, num_parts: int, *, imbalance: float, seed: int
+    graph: Hypergraph,
+    num_parts: int,
+    *,
+    weight: NDArray[np.floating],
+    most: NDArray[np.floating],
+    begun: NDArray[np.int32] | None,
+    seed: int,
 ) -> NDArray[np.int32]:
     """Spread nodes over parts so that nets touch few parts, on one thread of a process of its own.
 
-    What is least is the sum of the parts that each net touches, less one. The library limits its
-    searches by multiples of the time that others took. So parts may differ from those of another
-    call with the same seed where the process is stopped for a while.
+    What is least is the sum of the parts that each net touches, less one. Nothing that it does
+    depends on time, so that a seed fixes the parts.
 
     Args:
         graph: The hypergraph.
         num_parts: At least 2.
-        imbalance: Largest part's weight over the mean, less 1, that is aimed at.
+        weight: (num_nodes,). What parts balance, whole and positive.
+        most: (num_parts,). Largest weight of each part that is aimed at, whole.
+        begun: (num_nodes,) int32. Parts that are improved by one cycle of coarsening and
+            refinement; None to cut without any.
         seed: Seed of Mt-KaHyPar.
 
     Returns:
@@ -54,15 +61,18 @@ def part_hypergraph(
     """
 
     def write(file: IO[bytes]) -> None:
-        sizes = graph.weight.size, graph.start.size - 1, graph.pins.size
-        for array in (np.array(sizes, np.int64), graph.start, graph.pins, graph.weight):
-            array.tofile(file)
+        sizes = graph.num_nodes, graph.start.size - 1, graph.pins.size
+        for numbers in (np.array(sizes), graph.start, weight, most):
+            numbers.astype(np.int64).tofile(file)
+        graph.pins.tofile(file)
+        if begun is not None:
+            begun.tofile(file)
 
     return parts_by(
         "Mt-KaHyPar",
         "mtkahypar_process",
         write,
-        size=graph.weight.size,
-        without="cut with --quality default",
-        request={"parts": num_parts, "imbalance": imbalance, "seed": seed % (2**31 - 1)},
+        size=graph.num_nodes,
+        without="cut with --quality fast",
+        request={"parts": num_parts, "seed": seed % (2**31 - 1)},
     )

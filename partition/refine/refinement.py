@@ -161,7 +161,7 @@ def most_edges(num_edges: int, num_parts: int, edge_balance: float) -> int:
         edge_balance: Largest part's edges over the mean.
 
     Returns:
-        WindowFacts edges, at least the mean rounded up.
+        Whole edges, at least the mean rounded up.
     """
     mean = num_edges / num_parts
     return max(math.ceil(mean), math.floor(min(edge_balance * mean, num_edges)))

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,24 +20,28 @@ from distgnn.partition.arcs import adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.methods import hypergraph
 from distgnn.partition.methods.candidates import excess_edges, halo_rows, is_even
-from distgnn.partition.methods.hypergraph import slots_of, units_of
+from distgnn.partition.methods.hypergraph import slots_of
 from distgnn.partition.methods.mtkahypar_library import Hypergraph, part_hypergraph
 from distgnn.partition.quality import measure
 from distgnn.partition.refine.balance import Balance
-from distgnn.partition.roots import choose_roots
 from distgnn.partition.stopwatch import Stopwatch
 
 needs_mtkahypar = pytest.mark.skipif(
     importlib.util.find_spec("mtkahypar") is None, reason="mtkahypar is not installed"
 )
 
-# Stands in for the library where it is not installed: the part of a node comes of its weight and
-# of the numbers of its nets, so that what arrives shows in the parts.
+# Stands in for the library where it is not installed: the part of a node comes of its weight, of
+# the numbers of its nets and of its part before, so that what arrives shows in the parts.
 STAND_IN = """
+from pathlib import Path
+
 class _Context:
     def set_partitioning_parameters(self, parts, imbalance, objective):
         self.parts = parts
-        assert abs(imbalance - 0.05) < 1e-9 and objective == "km1"
+        assert objective == "km1"
+    def set_individual_target_block_weights(self, most):
+        assert len(most) == self.parts and all(type(each) is int for each in most)
+        self.most = most
 
 class _Graph:
     def __init__(self, nodes, nets, weight):
@@ -45,23 +50,29 @@ class _Graph:
             for node in net:
                 self.sums[node] += number
         assert len(weight) == nodes
+    def create_partitioned_hypergraph(self, context, parts, begun):
+        assert parts == context.parts
+        self.sums = [each + part for each, part in zip(self.sums, begun, strict=True)]
+        return self
+    def improve_partition(self, context, cycles):
+        assert cycles == 1
+        self.partition(context)
     def partition(self, context):
         assert not context.logging
-        self.parts = [each % context.parts for each in self.sums]
+        self.parts = [(each + context.most[0]) % context.parts for each in self.sums]
         return self
     def get_partition(self):
         return self.parts
 
 class _Library:
-    def context_from_preset(self, preset):
-        assert preset == "quality"
+    def context_from_file(self, name):
+        settings = dict(line.split("=") for line in Path(name).read_text().splitlines())
+        limits = {name: value for name, value in settings.items() if "time-limit" in name}
+        assert len(limits) == 3 and set(limits.values()) == {"1e9"}
         return _Context()
     def create_hypergraph(self, context, nodes, num_nets, nets, weight, net_weight):
         assert net_weight == [1] * num_nets == [1] * len(nets)
         return _Graph(nodes, nets, weight)
-
-class PresetType:
-    QUALITY = "quality"
 
 class Objective:
     KM1 = "km1"
@@ -81,6 +92,10 @@ def graph_of(src: list[int], dst: list[int], num_vertices: int) -> Graph:
     return Graph(name="known", num_vertices=num_vertices, src=ends[0], dst=ends[1])
 
 
+def nets_of(slots: Hypergraph) -> list[np.ndarray]:
+    return np.split(slots.pins, slots.start[1:-1])
+
+
 def random_graph(num_vertices: int = 300, num_edges: int = 1200, *, both: bool = False) -> Graph:
     src, dst = np.random.default_rng(0).integers(0, num_vertices, (2, num_edges))
     if both:
@@ -97,39 +112,87 @@ def test_parts_that_nets_touch_beyond_the_first_are_the_rows_that_travel(
     edges: list[tuple[int, int]], is_symmetric: bool, seed: int
 ) -> None:
     pairs = edges + [(v, u) for u, v in edges] * is_symmetric
-    graph = graph_of([u for u, _ in pairs], [v for _, v in pairs], 8)
-    arcs = arcs_of(graph)
-    unit = units_of(arcs)
-    slots = slots_of(arcs, unit, 0.65)
-    parts = np.random.default_rng(seed).integers(0, 3, slots.weight.size).astype(np.int32)
-    nets = np.split(slots.pins, slots.start[1:-1])
-    beyond = sum(np.unique(parts[net]).size - 1 for net in nets)
-    if arcs.is_symmetric:
-        roots = choose_roots(graph, parts[unit][arcs.of_edge], 3)
-        assert halo_rows(arcs, Assignment(3, parts[unit], roots)) == 2 * beyond
-    else:
-        placed = Assignment(3, parts[unit], parts[slots.weight.size - 8 :])
-        assert halo_rows(arcs, placed) == beyond
+    arcs = arcs_of(graph_of([u for u, _ in pairs], [v for _, v in pairs], 8))
+    slots = slots_of(arcs)
+    parts = np.random.default_rng(seed).integers(0, 3, slots.num_nodes).astype(np.int32)
+    beyond = sum(np.unique(parts[net]).size - 1 for net in nets_of(slots))
+    placed = Assignment(3, parts[: arcs.head.size], parts[arcs.head.size :])
+    assert halo_rows(arcs, placed) == beyond
 
 
-@pytest.mark.parametrize(("share", "of_root"), [(1.0, 0), (0.5, 2000), (0.8, 500)])
-def test_edges_and_roots_have_their_shares_of_the_weight(share: float, of_root: int) -> None:
-    # Eight edges of four vertices on a path: a root weighs as much as two edges at equal shares.
+def test_nets_join_a_root_with_the_arcs_that_read_it_and_with_those_that_write_it() -> None:
+    slots = slots_of(arcs_of(graph_of([0, 0, 1], [1, 2, 2], 4)))
+    assert slots.num_nodes == 3 + 4
+    # Vertex 0 is only read, 2 only written, 3 alone.
+    assert [net.tolist() for net in nets_of(slots)] == [[0, 1, 3], [2, 4], [0, 4], [1, 2, 5]]
+
+
+class Asked(NamedTuple):
+    """Arguments of a call of the library."""
+
+    weight: np.ndarray
+    most: np.ndarray
+    begun: np.ndarray | None
+
+
+def asked_for(
+    balance: Balance, begun: Assignment | None, monkeypatch: pytest.MonkeyPatch, **options: float
+) -> Asked:
+    """Cut a graph of eight edges, two of them parallel, and four vertices on a path in two."""
     arcs = arcs_of(graph_of([0, 1, 1, 2, 2, 3, 0, 1], [1, 0, 2, 1, 3, 2, 1, 0], 4))
-    slots = slots_of(arcs, units_of(arcs), share)
-    at_end, inside = of_root * 3 // 2, of_root
-    assert slots.weight.tolist() == [4000 + at_end, 2000 + inside, 2000 + at_end]
-    assert slots.start.tolist() == [0, 1, 3, 5, 6]
-    assert slots.pins.tolist() == [0, 0, 1, 1, 2, 2]
+    task = hypergraph._Task(arcs, adjacency_of(arcs), balance, 2, slots_of(arcs))
+    found: list[Asked] = []
+
+    def noted(slots: Hypergraph, parts: int, *, seed: int, **words: np.ndarray) -> np.ndarray:
+        assert (parts, seed) == (2, 5)
+        found.append(Asked(**words))
+        return np.zeros(slots.num_nodes, np.int32)
+
+    monkeypatch.setattr(hypergraph, "part_hypergraph", noted)
+    hypergraph._cut(task, begun, 5, **options)
+    return found[0]
 
 
-def test_roots_are_nodes_where_edges_go_one_way() -> None:
-    arcs = arcs_of(graph_of([0, 0, 1], [1, 2, 2], 3))
-    slots = slots_of(arcs, units_of(arcs), 0.5)
-    # A root weighs as much as an edge, and each vertex has two edges that share it.
-    assert slots.weight.tolist() == [2000, 2000, 2000, 1, 1, 1]
-    nets = np.split(slots.pins, slots.start[1:-1])
-    assert [net.tolist() for net in nets] == [[0, 1, 3], [2, 4], [5], [3], [0, 4], [1, 2, 5]]
+@pytest.mark.parametrize("share", [0.3, 0.5])
+def test_edges_and_roots_have_their_shares_of_the_weight(
+    share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A part may hold five edges and three roots.
+    asked = asked_for(Balance(1.25, 1.5), None, monkeypatch, root_share=share)
+    edges, roots = asked.weight[:6], asked.weight[6:]
+    assert asked.begun is None
+    np.testing.assert_allclose(edges / edges[2], [2, 2, 1, 1, 1, 1], rtol=0.01)
+    np.testing.assert_allclose(roots / edges[2], [share / 3 / ((1 - share) / 5)] * 4, rtol=0.01)
+    np.testing.assert_allclose(
+        asked.most, asked.weight.sum() / 2 * hypergraph.NEW_BALANCE, rtol=0.01
+    )
+
+
+@pytest.mark.parametrize(
+    ("slack", "expected"), [(0.0, [0.9, 0.5667]), (0.1, [0.95, 0.6667]), (0.9, [1.0, 1.0])]
+)
+def test_a_part_may_grow_by_the_slack_and_not_beyond_its_limits(
+    slack: float, expected: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of the five edges and three roots that it may hold, a part has four and three, the other four
+    # and one.
+    parts = np.array([0, 0, 1, 1, 1, 1], np.int32), np.array([0, 0, 0, 1], np.int32)
+    begun = Assignment(2, *parts)
+    asked = asked_for(Balance(1.25, 1.5), begun, monkeypatch, root_share=0.5, slack=slack)
+    assert asked.begun is not None
+    np.testing.assert_array_equal(asked.begun, np.concatenate(parts))
+    of_one_edge = 0.5 / 5
+    np.testing.assert_allclose(asked.most / (asked.weight[2] / of_one_edge), expected, rtol=0.01)
+    assert (asked.most >= np.bincount(asked.begun, asked.weight)).all()
+
+
+@pytest.mark.parametrize("slack", [0.0, 0.1])
+def test_a_part_beyond_its_limits_keeps_what_it_has(
+    slack: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = Assignment(2, np.zeros(6, np.int32), np.zeros(4, np.int32))
+    asked = asked_for(Balance(1.25, 1.5), begun, monkeypatch, slack=slack)
+    assert asked.most[0] == asked.weight.sum()
 
 
 def stand_in(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,16 +202,25 @@ def stand_in(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hypergraph, "is_installed", lambda: True)
 
 
-def test_nets_and_weights_reach_the_library(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("begun", [None, np.array([0, 1, 2, 3, 4], np.int32)])
+def test_all_of_it_reaches_the_library(
+    begun: np.ndarray | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(tmp_path, STAND_IN, monkeypatch)
     start, pins = np.array([0, 2, 5, 8]), np.array([0, 1, 1, 2, 3, 0, 3, 4], np.int32)
-    weight = np.array([1, 10, 100, 1000, 10**10])
-    expected = weight + np.bincount(pins, [0, 0, 1, 1, 1, 2, 2, 2]).astype(int)
-    found = part_hypergraph(Hypergraph(start, pins, weight), 7, imbalance=0.05, seed=2**40)
+    weight = np.array([1.0, 10.0, 100.0, 1000.0, 1e10])
+    expected = weight + np.bincount(pins, [0, 0, 1, 1, 1, 2, 2, 2])
+    found = part_hypergraph(
+        Hypergraph(5, start, pins),
+        7,
+        weight=weight,
+        most=np.arange(3.0, 10.0),
+        begun=begun,
+        seed=2**40,
+    )
     assert found.dtype == np.int32
-    assert found.tolist() == (expected % 7).tolist()
+    before = 0 if begun is None else begun
+    assert found.tolist() == ((expected.astype(np.int64) + before + 3) % 7).tolist()
 
 
 @pytest.mark.parametrize("both", [False, True])
@@ -156,24 +228,41 @@ def test_parts_that_are_no_better_leave_those_of_metis(
     both: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = random_graph(both=both)
-    alone = assign("metis", graph, 4, quality="best", roots="metis")
+    alone = {
+        quality: assign("metis", graph, 4, quality=quality, roots="metis")
+        for quality in ("default", "best")
+    }
     stand_in(tmp_path, STAND_IN, monkeypatch)
-    said: list[str] = []
-    found = assign("metis", graph, np.int64(4), quality="best", progress=said.append)
-    told = [line for line in said if line.startswith("parts by Mt-KaHyPar, edges weigh ")]
-    assert len(told) == len(hypergraph.EDGE_SHARES), "a second seed is not tried in vain"
-    assert all(" in vain: " in line for line in told)
-    rows, wanted = (measure(graph, each) for each in (found, alone))
-    assert rows.halo_rows <= wanted.halo_rows
-    assert rows.edge_balance <= max(wanted.edge_balance, 1.05)
-    # Whoever asks for METIS alone, or for less, gets no other.
-    for words in (
+    for quality, cycles in (("default", hypergraph.FEW_CYCLES), ("best", hypergraph.MOST_VAIN)):
+        said: list[str] = []
+        found = assign("metis", graph, np.int64(4), quality=quality, progress=said.append)
+        told = [line for line in said if line.startswith("cycle of Mt-KaHyPar")]
+        anew = [line for line in told if ", from another cut (" in line]
+        assert bool(anew) == (quality == "best")
+        assert len(told) - len(anew) == cycles
+        assert all(" in vain: " in line for line in told if line not in anew)
+        rows, wanted = (measure(graph, each) for each in (found, alone[quality]))
+        assert rows.halo_rows <= wanted.halo_rows
+        assert rows.edge_balance <= max(wanted.edge_balance, 1.05)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
         {"roots": "metis", "quality": "best"},
         {"objective": "cut", "quality": "best"},
-        {},
-    ):
-        assign("metis", graph, 4, progress=said.append, **words)
-    assert len([line for line in said if "Mt-KaHyPar" in line]) == len(told)
+        {"roots": "metis"},
+        {"quality": "fast"},
+        {"refine": False},
+    ],
+)
+def test_whoever_asks_for_metis_alone_or_for_less_gets_no_other(
+    words: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, DIES, monkeypatch)
+    said: list[str] = []
+    assign("metis", random_graph(), 4, progress=said.append, **words)
+    assert not any("Mt-KaHyPar" in line for line in said)
 
 
 def test_a_library_that_dies_leaves_the_parts_so_far(
@@ -187,20 +276,19 @@ def test_a_library_that_dies_leaves_the_parts_so_far(
     (line,) = (line for line in said if "Mt-KaHyPar" in line)
     assert line.startswith(
         "no more parts by Mt-KaHyPar, those so far are kept: Mt-KaHyPar ended with status 1: "
-        "MemoryError: std::bad_alloc; free memory, or cut with --quality default"
+        "MemoryError: std::bad_alloc; free memory, or cut with --quality fast"
     )
     if importlib.util.find_spec("kaminpar") is None:
         np.testing.assert_array_equal(found.edge_part, alone.edge_part)
         np.testing.assert_array_equal(found.root_part, alone.root_part)
 
 
-@pytest.mark.parametrize(("edges", "imbalance"), [(1.05, 0.05), (1.2, 0.2), (9.0, 0.5)])
-def test_parts_that_are_better_are_kept_and_seeds_are_tried(
-    edges: float, imbalance: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("quality", ["default", "best"])
+@pytest.mark.parametrize("edges", [1.05, 1.2, 9.0])
+def test_parts_that_are_better_are_kept(
+    edges: float, quality: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stand_in(
-        tmp_path, STAND_IN.replace("imbalance - 0.05", f"imbalance - {imbalance}"), monkeypatch
-    )
+    stand_in(tmp_path, STAND_IN, monkeypatch)
     graph = random_graph(both=True)
     arcs = arcs_of(graph)
     rng = np.random.default_rng(0)
@@ -211,23 +299,87 @@ def test_parts_that_are_better_are_kept_and_seeds_are_tried(
     )
     said: list[str] = []
     balance = Balance(edges, 1.25, refine=True)
-    found = hypergraph.better_hypergraph(
-        graph,
+    found = hypergraph.fewer_by_hypergraph(
         arcs,
         placed,
         balance,
         adjacency=adjacency_of(arcs),
         seed=0,
-        times=1,
+        quality=quality,
         watch=Stopwatch(said.append),
     )
-    assert len(said) == len(hypergraph.EDGE_SHARES) * len(hypergraph.SEEDS)
     rows = halo_rows(arcs, found)
     assert rows < halo_rows(arcs, placed)
     kept = [line for line in said if " in vain: " not in line]
-    assert f" {rows} rows where " in kept[-1]
+    assert any(f": {rows} rows after " in line for line in kept)
     assert excess_edges(arcs, found, edges) == 0
     assert is_even(found, balance)
+
+
+def test_another_cut_is_kept_where_it_ends_with_fewer_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, DIES, monkeypatch)
+    graph = random_graph(both=True)
+    arcs = arcs_of(graph)
+    good = assign("metis", graph, 4, roots="metis").root_part
+    anew = np.concatenate([good[arcs.sources()], good])
+
+    def anew_or_in_vain(*_: object, begun: np.ndarray | None, **__: object) -> np.ndarray:
+        return anew if begun is None else begun
+
+    monkeypatch.setattr(hypergraph, "part_hypergraph", anew_or_in_vain)
+    placed = Assignment(
+        4,
+        np.arange(arcs.head.size, dtype=np.int32) % 4,
+        np.arange(graph.num_vertices, dtype=np.int32) % 4,
+    )
+    rows = []
+    for quality in ("default", "best"):
+        found = hypergraph.fewer_by_hypergraph(
+            arcs,
+            placed,
+            Balance(1.05, 1.25, refine=True),
+            adjacency=adjacency_of(arcs),
+            seed=0,
+            quality=quality,
+            watch=Stopwatch(None),
+        )
+        rows.append(halo_rows(arcs, found))
+    assert rows[1] < rows[0]
+
+
+def test_a_library_that_dies_later_leaves_the_best_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, STAND_IN, monkeypatch)
+    once, calls = hypergraph.part_hypergraph, []
+
+    def then_dies(*args: Any, **words: Any) -> np.ndarray:
+        calls.append(words)
+        if len(calls) == 2:
+            raise MemoryError
+        return once(*args, **words)
+
+    monkeypatch.setattr(hypergraph, "part_hypergraph", then_dies)
+    graph = random_graph(both=True)
+    arcs = arcs_of(graph)
+    placed = Assignment(
+        4, np.arange(arcs.head.size, dtype=np.int32) % 4, np.arange(300, dtype=np.int32) % 4
+    )
+    said: list[str] = []
+    found = hypergraph.fewer_by_hypergraph(
+        arcs,
+        placed,
+        Balance(1.05, 1.25, refine=True),
+        adjacency=adjacency_of(arcs),
+        seed=0,
+        quality="default",
+        watch=Stopwatch(said.append),
+    )
+    assert len(said) == len(calls) == 2
+    assert f": {halo_rows(arcs, found)} rows after {halo_rows(arcs, placed)} (" in said[0]
+    assert said[1].startswith("no more parts by Mt-KaHyPar, those so far are kept: memory was")
 
 
 def test_memory_that_is_refused_leaves_the_parts_so_far(
@@ -244,17 +396,39 @@ def test_memory_that_is_refused_leaves_the_parts_so_far(
     assert line.startswith("no more parts by Mt-KaHyPar, those so far are kept: memory was refused")
 
 
-def test_large_graphs_and_one_part_are_not_tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("quality", "name", "least"),
+    [
+        ("best", "MOST_EDGES", 1199),
+        ("best", "MOST_WORK", 4 * 1500 - 1),
+        ("default", "QUICK_EDGES", 1199),
+        ("default", "QUICK_WORK", 4 * 1200 - 1),
+    ],
+)
+def test_large_graphs_are_not_tried(
+    quality: str, name: str, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(tmp_path, DIES, monkeypatch)
     said: list[str] = []
-    assign("metis", random_graph(), 1, quality="best", progress=said.append)
-    for name, least in (("MOST_EDGES", 1199), ("MOST_WORK", 4 * 1500 - 1)):
-        with monkeypatch.context() as only:
-            only.setattr(hypergraph, name, least)
-            assign("metis", random_graph(), 4, quality="best", progress=said.append)
+    assign("metis", random_graph(), 1, quality=quality, progress=said.append)
+    monkeypatch.setattr(hypergraph, name, least)
+    assign("metis", random_graph(), 4, quality=quality, progress=said.append)
     assert not any("Mt-KaHyPar" in line for line in said)
+    monkeypatch.setattr(hypergraph, name, least + 1)
+    assign("metis", random_graph(), 4, quality=quality, progress=said.append)
+    assert any("Mt-KaHyPar" in line for line in said)
+
+
+def test_the_best_quality_cuts_anew_only_where_that_is_quick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, STAND_IN, monkeypatch)
+    monkeypatch.setattr(hypergraph, "QUICK_EDGES", 1199)
+    said: list[str] = []
+    assign("metis", random_graph(), 4, quality="best", progress=said.append)
+    told = [line for line in said if "Mt-KaHyPar" in line]
+    assert len(told) == hypergraph.MOST_VAIN
+    assert not any("another cut" in line for line in told)
 
 
 def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,9 +437,29 @@ def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         def start(self) -> np.ndarray:  # type: ignore[override]
             raise OSError("9 requested and 0 written")
 
-    none = np.zeros(0, np.int64)
+    none = np.zeros(0, np.int32)
     with pytest.raises(InputError, match=r"cannot write the graph for Mt-KaHyPar to .*: 9 reque"):
-        part_hypergraph(Full(none, none.astype(np.int32), none), 2, imbalance=0.05, seed=0)
+        part_hypergraph(Full(0, none, none), 2, weight=none, most=none, begun=None, seed=0)
+
+
+def test_an_interrupt_ends_the_library_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Code of a library does not see Python's exception before it returns, as here.
+    code = """
+import os, signal, time
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(1)
+except KeyboardInterrupt:
+    pass
+"""
+    stand_in(tmp_path, code + STAND_IN, monkeypatch)
+    none = np.zeros(1, np.int32)
+    with pytest.raises(InputError, match=r"Mt-KaHyPar was ended by signal 2 \(Interrupt\); free"):
+        part_hypergraph(
+            Hypergraph(1, none, none[:0]), 2, weight=none, most=none, begun=None, seed=0
+        )
 
 
 PROGRAM = """
@@ -280,6 +474,26 @@ graph = Graph(name="random", num_vertices=300, src=src, dst=dst)
 found = assign("metis", graph, 8, seed=3, quality="best")
 np.savez(sys.argv[1], edges=found.edge_part, roots=found.root_part)
 """
+
+
+@needs_mtkahypar
+def test_settings_are_those_of_the_preset_but_for_limits_of_time() -> None:
+    program = """
+import sys, tempfile, mtkahypar
+from distgnn.partition.methods.mtkahypar_process import context_of
+library = mtkahypar.initialize(1, False)
+quality = library.context_from_preset(mtkahypar.PresetType.QUALITY)
+for context in (quality, context_of(library)):
+    context.set_partitioning_parameters(4, 0.05, mtkahypar.Objective.KM1)
+    context.print_configuration()
+"""
+    command = [sys.executable, "-c", program]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    lines = said.splitlines()
+    wanted, found = lines[: len(lines) // 2], lines[len(lines) // 2 :]
+    others = [(one, other) for one, other in zip(wanted, found, strict=True) if one != other]
+    assert all("Time Limit Factor" in one for one, _ in others)
+    assert len(wanted) > 50
 
 
 @needs_mtkahypar
