@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from distgnn.partition.stopwatch import Stopwatch
 
 # Edges, and vertices, up to which the best quality tries it, and these together times parts: the
-# process takes some 11 bytes for each.
-MOST_EDGES, MOST_WORK = 10**6, 1 << 26
+# process takes half a kilobyte an edge, and more with many parts.
+MOST_EDGES, MOST_WORK = 3 * 10**6, 1 << 26
 # Edges, and edges times parts, up to which other qualities but the fast one try it, too, in a
 # second or two, and the best one also cuts anew: where cycles begin decides where they end.
 QUICK_EDGES, QUICK_WORK = 80_000, 1 << 21
@@ -48,8 +48,8 @@ SLACK, MOST_SLACK = 0.05, 0.1
 NEW_SEEDS, NEW_BALANCE = (0, 1), 1.03
 # Refinements after each cycle.
 _REFINEMENTS = 2
-# The mean weight of a node; weights are integers.
-_MEAN_WEIGHT = 1000
+# The mean weight of a node, and the largest weight of all: Mt-KaHyPar adds weights up in 32 bits.
+_MEAN_WEIGHT, _ALL_WEIGHT = 1000, 1 << 30
 ANY_EDGES = 1e30
 """A balance of edges that any assignment keeps."""
 
@@ -173,7 +173,7 @@ def _cut(
     of_edges = arcs.weight / most_edges(arcs.of_edge.size, num_parts, balance.edges)
     of_roots = np.full(num_vertices, num_parts / (balance.vertices * num_vertices))
     shares = np.concatenate([(1.0 - root_share) * of_edges, root_share * of_roots])
-    scale = _MEAN_WEIGHT / shares.mean()
+    scale = min(_MEAN_WEIGHT * shares.size, _ALL_WEIGHT) / shares.sum()
     weight = np.maximum(np.rint(scale * shares), 1.0)
     if begun is None:
         parts, most = None, np.full(num_parts, NEW_BALANCE * weight.sum() / num_parts)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from distgnn.datasets.errors import InputError
 
 _PR_SET_PDEATHSIG = 1
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 # Python puts the working directory first, which may hold a module of any name. Its -P, which
 # leaves the directory out, came with 3.11.
@@ -124,7 +126,8 @@ def _run(library: str, request: dict[str, Any], without: str) -> None:
     end = f"ended with status {done.returncode}"
     if done.returncode < 0:
         end = f"was ended by signal {-done.returncode} ({signal.strsignal(-done.returncode)})"
-    last = "".join(f": {line}" for line in done.stderr.splitlines()[-1:] if line.strip())
+    lines = _COLOUR.sub("", done.stderr).splitlines()
+    last = "".join(f": {line}" for line in lines[-1:] if line.strip())
     raise LibraryFailedError(f"{library} {end}{last}; free memory, or {without}")
 
 

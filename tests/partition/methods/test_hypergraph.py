@@ -84,7 +84,7 @@ def initialize(threads, print_warnings):
 def set_seed(seed):
     assert 0 <= seed < 2**31
 """
-DIES = "raise MemoryError('std::bad_alloc')"
+DIES = "raise MemoryError('\\x1b[1;91mstd::bad_alloc\\x1b[0m')"
 
 
 def graph_of(src: list[int], dst: list[int], num_vertices: int) -> Graph:
@@ -184,6 +184,12 @@ def test_a_part_may_grow_by_the_slack_and_not_beyond_its_limits(
     of_one_edge = 0.5 / 5
     np.testing.assert_allclose(asked.most / (asked.weight[2] / of_one_edge), expected, rtol=0.01)
     assert (asked.most >= np.bincount(asked.begun, asked.weight)).all()
+
+
+def test_all_weights_together_have_room_in_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hypergraph, "_ALL_WEIGHT", 500)
+    asked = asked_for(Balance(1.25, 1.5), None, monkeypatch, root_share=0.5)
+    assert abs(asked.weight.sum() - 500) <= asked.weight.size / 2
 
 
 @pytest.mark.parametrize("slack", [0.0, 0.1])

@@ -12,6 +12,7 @@ from distgnn.datasets import Graph, InputError
 from distgnn.partition import METHODS, assign
 from distgnn.partition.arcs import split_arcs_of
 from distgnn.partition.assignment import Assignment
+from distgnn.partition.methods import hypergraph
 from distgnn.partition.quality import measure
 from distgnn.partition.refine.placement import check_numbers, crowding, placement_of
 from distgnn.partition.refine.refinement import most_edges, refine
@@ -251,7 +252,8 @@ def test_imbalance_reaches_method_and_refinement() -> None:
     assert streamed.num_edges.max() == math.ceil(graph.num_edges / 7)
 
 
-def test_stages_are_reported() -> None:
+def test_stages_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hypergraph, "is_installed", lambda: False)
     lines: list[str] = []
     graph = communities(7)
     assign("metis", graph, 3, progress=lines.append)
