@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -59,6 +60,9 @@ def part_graph(
 
     Returns:
         (num_vertices,) int32. Part of each vertex; parts may be empty.
+
+    Raises:
+        InputError: If SIGTERM ended METIS, and the program goes on.
     """
     options = pymetis.Options()
     # The C library treats the seeds 0 and 1 alike and looks at 32 bits.
@@ -69,7 +73,7 @@ def part_graph(
     is_weighted = objective == "cut" and np.any(adjacency.weight != adjacency.weight[:1])
     # The library is built for 64 bits; narrower arrays it would copy number by number.
     weights: dict[str, Any] = {"eweights": adjacency.weight.astype(np.int64)} if is_weighted else {}
-    with _returning_freed_memory(), _silent_stdout():
+    with _returning_freed_memory(), _silent_stdout(), _passing_signals_on():
         indices = adjacency.indices.astype(np.int64, copy=False)
         _, parts = pymetis.part_graph(
             num_parts,
@@ -100,6 +104,24 @@ def _returning_freed_memory() -> Iterator[None]:
     finally:
         library.mallopt(_M_MMAP_THRESHOLD, _USUAL_LEAST_MAPPED)
         library.mallopt(_M_TRIM_THRESHOLD, _USUAL_LEAST_TRIMMED)
+
+
+@contextmanager
+def _passing_signals_on() -> Iterator[None]:
+    """End as SIGTERM asks, which METIS takes for an error of its own.
+
+    It jumps out of what it does, gives up or goes on with parts that it has not found, and leaves
+    the signal blocked.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        yield
+    finally:
+        blocked = signal.pthread_sigmask(signal.SIG_SETMASK, before) - before
+        if signal.SIGTERM in blocked:
+            os.kill(os.getpid(), signal.SIGTERM)
+            # Whoever handles it himself gets no parts that were not found.
+            raise InputError("METIS was ended by SIGTERM; cut the graph again")
 
 
 @contextmanager

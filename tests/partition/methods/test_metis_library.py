@@ -1,12 +1,16 @@
-"""Memory of the process once METIS has ended."""
+"""Memory and signals of the process once METIS has ended."""
 
 from __future__ import annotations
 
 import ctypes
+import signal
 import subprocess
 import sys
 
 import pytest
+
+from distgnn.datasets import InputError
+from distgnn.partition.methods import metis_library
 
 # A process of its own: what others left on the heap would be taken first.
 SCRIPT = """
@@ -40,3 +44,52 @@ print([is_mapped(size << 20) for size in (4, 31, 33)])
 def test_blocks_are_kept_for_the_next_ones_again_after_metis() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=False)
     assert done.stdout.decode().strip() == "[False, False, True]", done.stderr.decode()
+
+
+# METIS takes seconds for it.
+LONG = """
+import numpy as np
+
+from distgnn.datasets import Graph
+from distgnn.partition.arcs import adjacency_of, arcs_of
+from distgnn.partition.methods.metis_library import part_graph
+src, dst = np.random.default_rng(0).integers(0, 100_000, (2, 400_000))
+adjacency = adjacency_of(arcs_of(Graph(name="long", num_vertices=100_000, src=src, dst=dst)))
+print("ready", flush=True)
+weight = np.ones(100_000, np.int64)
+for _ in range(100):
+    part_graph(adjacency, 64, vertex_weight=weight, seed=0, objective="cut")
+"""
+
+
+def test_sigterm_ends_metis_and_the_process() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", LONG],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # METIS complains there.
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        process.terminate()
+        said, _ = process.communicate()
+    # METIS may go on for a moment with what it has not written, and die of it.
+    assert process.returncode in (-signal.SIGTERM, -signal.SIGSEGV, -signal.SIGABRT)
+    assert not said
+
+
+def test_signals_that_metis_leaves_blocked_are_passed_on() -> None:
+    handled = []
+    before = signal.signal(signal.SIGTERM, lambda *_: handled.append(True))
+    try:
+        with (
+            pytest.raises(InputError, match="METIS was ended by SIGTERM; cut the graph again"),
+            metis_library._passing_signals_on(),
+        ):
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGABRT})
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert handled == [True]
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGTERM, signal.SIGABRT}
