@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +43,7 @@ def refined_from(
         (placed.edge_part, placed.root_part),
         num_parts,
         edge_balance=balance.edges,
+        vertex_balance=balance.vertices,
         more_rows=more_rows,
         training=balance.training,
         seed=seed,
@@ -86,17 +88,44 @@ def cheapest(arcs: Arcs, found: Sequence[Assignment], edge_balance: float) -> As
         return found[0]
 
     def cost(one: Assignment) -> tuple[int, float]:
-        clones = clones_of_parts(arcs, one)
-        beyond = max(float(clones.max() / clones.mean()) - refinement.CLONE_BALANCE, 0.0)
+        beyond = max(_crowding(arcs, one) - refinement.CLONE_BALANCE, 0.0)
         return excess_edges(arcs, one, edge_balance), halo_rows(arcs, one) * (1.0 + beyond)
 
     return min(found, key=cost)
 
 
 def is_even(placed: Assignment, balance: Balance) -> bool:
-    """Return whether no part has more roots than is aimed at."""
-    roots = np.bincount(placed.root_part, minlength=placed.num_parts)
-    return bool(roots.max() * placed.num_parts <= balance.vertices * placed.root_part.size)
+    """Return whether no part has more roots than is aimed at, or than the mean rounded up."""
+    num_parts, num_vertices = placed.num_parts, placed.root_part.size
+    most = max(
+        math.floor(balance.vertices * num_vertices / num_parts), -(-num_vertices // num_parts)
+    )
+    return _most_roots(placed) <= most
+
+
+def keeps_balances(arcs: Arcs, found: Assignment, balance: Balance, than: Assignment) -> bool:
+    """Return whether roots and clones are as even as is aimed at, or as those of another one.
+
+    Args:
+        arcs: Arcs of the graph.
+        found: An assignment of them.
+        balance: Balance to aim at.
+        than: Another assignment.
+    """
+    roots_are_even = is_even(found, balance) or _most_roots(found) <= _most_roots(than)
+    return roots_are_even and _crowding(arcs, found) <= max(
+        refinement.CLONE_BALANCE, _crowding(arcs, than)
+    )
+
+
+def _most_roots(placed: Assignment) -> int:
+    return int(np.bincount(placed.root_part, minlength=1).max())
+
+
+def _crowding(arcs: Arcs, placed: Assignment) -> float:
+    """Clones of the fullest part over the mean."""
+    clones = clones_of_parts(arcs, placed)
+    return float(clones.max() / clones.mean())
 
 
 def clones_of_parts(arcs: Arcs, placed: Assignment) -> NDArray[np.int64]:

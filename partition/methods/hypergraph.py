@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from itertools import takewhile
+from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,6 +14,7 @@ from distgnn.partition.methods.candidates import (
     cheapest,
     halo_rows,
     is_even,
+    keeps_balances,
     polished,
     refined_from,
 )
@@ -28,17 +32,19 @@ if TYPE_CHECKING:
     from distgnn.partition.arcs import Adjacency, Arcs
     from distgnn.partition.stopwatch import Stopwatch
 
-# Edges, and vertices, up to which the best quality tries it, and these together times parts: the
-# process takes half a kilobyte an edge, and more with many parts.
+# Edges, and vertices, up to which the best quality tries it, and either times parts: the process
+# takes half a kilobyte an edge, and more with many parts.
 MOST_EDGES, MOST_WORK = 3 * 10**6, 1 << 26
-# Edges, and edges times parts, up to which other qualities but the fast one try it, too, in a
-# second or two, and the best one also cuts anew: where cycles begin decides where they end.
+# The same up to which other qualities but the fast one try it, too, in a second or two, and the
+# best one also cuts anew: where cycles begin decides where they end.
 QUICK_EDGES, QUICK_WORK = 80_000, 1 << 21
+# Edges from which on the best quality has fewer cycles, and how many: the first ones save the most.
+LARGE_EDGES, LARGE_CYCLES = 10**6, 3
 # Cycles of the best quality and of others, at most. One that saves a smaller share of the rows is
 # in vain, and so many of these are the last.
 MOST_CYCLES, FEW_CYCLES, LEAST_SAVING, MOST_VAIN = 8, 2, 0.002, 3
 # Shares of the roots in what parts balance, in turn. With 0.5 alone, all cycles were in vain on one
-# of six graphs, with 0.3 alone rows were 1 to 4 % more on three of the others.
+# of six graphs, with 0.3 alone rows were 1 to 2 % more on the other five.
 ROOT_SHARES = (0.5, 0.3)
 # How far beyond its share of the limits a part may grow at first, for all and for the best quality.
 # With more, a cycle saves more, and more of it is lost again as parts are evened out.
@@ -48,8 +54,9 @@ SLACK, MOST_SLACK = 0.05, 0.1
 NEW_SEEDS, NEW_BALANCE = (0, 1), 1.03
 # Refinements after each cycle.
 _REFINEMENTS = 2
-# The mean weight of a node, and the largest weight of all: Mt-KaHyPar adds weights up in 32 bits.
-_MEAN_WEIGHT, _ALL_WEIGHT = 1000, 1 << 30
+# The mean weight of a node, and the largest weight of all. Mt-KaHyPar adds up weights, and what all
+# parts may weigh, in 32 bits; where limits are wide, the weight is taken for this share of them.
+_MEAN_WEIGHT, _ALL_WEIGHT, _LEAST_SHARE = 1000, 1 << 30, 0.6
 ANY_EDGES = 1e30
 """A balance of edges that any assignment keeps."""
 
@@ -91,7 +98,8 @@ def fewer_by_hypergraph(
         watch: Told of what was found.
 
     Returns:
-        `placed`, or another assignment of the arcs whose roots are as even as is aimed at.
+        `placed`, or another assignment of the arcs. Its edges, roots and clones are within their
+        limits, or no less even than those of `placed`.
 
     References:
         Catalyurek and Aykanat, "A fine-grain hypergraph model for 2D decomposition of sparse
@@ -99,15 +107,15 @@ def fewer_by_hypergraph(
         ALENEX 2019.
     """
     num_parts, num_edges = placed.num_parts, arcs.of_edge.size
-    is_quick = num_edges <= QUICK_EDGES and num_edges * num_parts <= QUICK_WORK
-    is_small = 0 < num_edges <= MOST_EDGES >= arcs.num_vertices
-    is_small &= (num_edges + arcs.num_vertices) * num_parts <= MOST_WORK
+    size = max(num_edges, arcs.num_vertices)
+    is_quick = size <= QUICK_EDGES and size * num_parts <= QUICK_WORK
+    is_small = num_edges > 0 and size <= MOST_EDGES and size * num_parts <= MOST_WORK
     is_wanted = is_small and (is_quick or quality == BEST)
-    if not is_wanted or num_parts == 1 or not is_installed():
+    if not is_wanted or num_parts == 1 or not is_installed() or halo_rows(arcs, placed) == 0:
         return placed
     best, most, slack = placed, FEW_CYCLES, SLACK
     if quality == BEST:
-        most, slack = MOST_CYCLES, MOST_SLACK
+        most, slack = MOST_CYCLES if size <= LARGE_EDGES else LARGE_CYCLES, MOST_SLACK
     try:
         task = _Task(arcs, adjacency, balance, num_parts, slots_of(arcs))
         for improved, told in _cycles(task, placed, seed, most=most, slack=slack):
@@ -116,20 +124,32 @@ def fewer_by_hypergraph(
         if quality != BEST or not is_quick:
             return best
 
+        is_over = Event()  # An interrupt ends all threads after the cycle that they are in.
+
         def cut_anew(step: int) -> list[tuple[Assignment, str]]:
             begun = _settled(task, _cut(task, None, seed + step))
-            return list(_cycles(task, begun, seed + step, most=most, slack=slack))
+            cycles = _cycles(task, begun, seed + step, most=most, slack=slack)
+            return list(takewhile(lambda _: not is_over.is_set(), cycles))
 
-        with in_order(cut_anew, NEW_SEEDS, available_threads()) as each_found:
+        with in_order(cut_anew, NEW_SEEDS, available_threads()) as each_found, _setting(is_over):
             for found in each_found:
                 for _, told in found:
                     watch.note(f"{told}, from another cut")
-                if is_even(found[-1][0], balance):
+                if keeps_balances(arcs, found[-1][0], balance, placed):
                     best = cheapest(arcs, (best, found[-1][0]), balance.edges)
     except (LibraryFailedError, MemoryError) as error:
         why = str(error) or "memory was refused"
         watch.note(f"no more parts by Mt-KaHyPar, those so far are kept: {why}")
     return best
+
+
+@contextmanager
+def _setting(event: Event) -> Iterator[None]:
+    """Set an event at the end."""
+    try:
+        yield
+    finally:
+        event.set()
 
 
 def _cycles(
@@ -147,7 +167,7 @@ def _cycles(
         found = _settled(task, cut)
         rows, before = (halo_rows(task.arcs, each) for each in (found, best))
         better = best
-        if is_even(found, task.balance):
+        if keeps_balances(task.arcs, found, task.balance, best):
             better = cheapest(task.arcs, (best, found), task.balance.edges)
         told = " in vain" if better is best else ""
         yield better, f"cycle of Mt-KaHyPar{told}: {rows} rows after {before}"
@@ -173,7 +193,8 @@ def _cut(
     of_edges = arcs.weight / most_edges(arcs.of_edge.size, num_parts, balance.edges)
     of_roots = np.full(num_vertices, num_parts / (balance.vertices * num_vertices))
     shares = np.concatenate([(1.0 - root_share) * of_edges, root_share * of_roots])
-    scale = min(_MEAN_WEIGHT * shares.size, _ALL_WEIGHT) / shares.sum()
+    all_weight = min(_MEAN_WEIGHT * shares.size, _ALL_WEIGHT)
+    scale = all_weight / max(shares.sum(), _LEAST_SHARE * num_parts)
     weight = np.maximum(np.rint(scale * shares), 1.0)
     if begun is None:
         parts, most = None, np.full(num_parts, NEW_BALANCE * weight.sum() / num_parts)

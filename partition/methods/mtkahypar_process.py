@@ -68,22 +68,10 @@ def cut(request: dict[str, Any]) -> Sequence[int]:
     context = context_of(library)
     context.set_partitioning_parameters(num_parts, 0.05, mtkahypar.Objective.KM1)
     context.logging = False
-    with os.fdopen(request["graph"], "rb") as file:
-        file.seek(0)
-        num_nodes, num_nets, num_pins = np.fromfile(file, np.int64, 3).tolist()
-        start, weight, most = (
-            np.fromfile(file, np.int64, count).tolist()
-            for count in (num_nets + 1, num_nodes, num_parts)
-        )
-        pins = np.fromfile(file, np.int32, num_pins)
-        begun = np.fromfile(file, np.int32).tolist()
-    context.set_individual_target_block_weights(most)
-    # The library takes nothing but lists.
-    nets = [pins[begin:end].tolist() for begin, end in pairwise(start)]
-    ones = [1] * num_nets
-    graph = library.create_hypergraph(context, num_nodes, num_nets, nets, weight, ones)
+    graph, begun = _read(request, library, context)
     if begun:
         parted = graph.create_partitioned_hypergraph(context, num_parts, begun)
+        del begun
         parted.improve_partition(context, 1)
     else:
         parted = graph.partition(context)
@@ -91,9 +79,32 @@ def cut(request: dict[str, Any]) -> Sequence[int]:
     return parts
 
 
+def _read(request: dict[str, Any], library: Any, context: Any) -> tuple[Any, list[int]]:
+    """Make a hypergraph of the library and read the parts to begin with, if any.
+
+    The library takes nothing but lists, which take more memory than it does, and are gone then.
+    """
+    with os.fdopen(request["graph"], "rb") as file:
+        file.seek(0)
+        num_nodes, num_nets, num_pins = np.fromfile(file, np.int64, 3).tolist()
+        start, weight, most = (
+            np.fromfile(file, np.int64, count).tolist()
+            for count in (num_nets + 1, num_nodes, request["parts"])
+        )
+        pins = np.fromfile(file, np.int32, num_pins)
+        begun = np.fromfile(file, np.int32).tolist()
+    context.set_individual_target_block_weights(most)
+    nets = [pins[begin:end].tolist() for begin, end in pairwise(start)]
+    ones = [1] * num_nets
+    graph = library.create_hypergraph(context, num_nodes, num_nets, nets, weight, ones)
+    return graph, begun
+
+
 def context_of(library: Any) -> Any:
     """Make a context of the library with the settings of this module."""
-    with tempfile.NamedTemporaryFile("w", suffix=".ini") as settings:
+    # It has no name, so that nothing is left of it whoever is killed.
+    with tempfile.TemporaryFile("w") as settings:
         settings.write("\n".join(SETTINGS.split()))
         settings.flush()
-        return library.context_from_file(settings.name)
+        settings.seek(0)
+        return library.context_from_file(f"/dev/fd/{settings.fileno()}")

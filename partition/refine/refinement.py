@@ -91,6 +91,7 @@ def refine_arcs(
     *,
     edge_balance: float = EDGE_BALANCE,
     clone_balance: float = CLONE_BALANCE,
+    vertex_balance: float = VERTEX_BALANCE,
     more_rows: int = 0,
     training: NDArray[np.int32] | None = None,
     seed: int = 0,
@@ -103,7 +104,8 @@ def refine_arcs(
         num_parts: At least 2.
         edge_balance: Largest part's edges over the mean, as for `refine`.
         clone_balance: The same.
-        more_rows: The same.
+        vertex_balance: Largest part's roots over the mean up to which roots move there.
+        more_rows: How many rows may be added, as for `refine`.
         training: (num_vertices,) int32. Splits that each vertex is trained on in, if no part is to
             get more of these roots than its share; None if that does not matter.
         seed: Seed of the moves that save nothing by themselves.
@@ -116,7 +118,7 @@ def refine_arcs(
     limits = Limits(
         load=most_edges(num_edges, num_parts, edge_balance),
         clones=clone_balance,
-        roots=math.floor(VERTEX_BALANCE * num_vertices / num_parts),
+        roots=math.floor(vertex_balance * num_vertices / num_parts),
         trained=0 if training is None else most_training(training, num_parts),
     )
     improve(placement, limits, int(placement.totals[0]) + more_rows, seed)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -186,10 +188,16 @@ def test_a_part_may_grow_by_the_slack_and_not_beyond_its_limits(
     assert (asked.most >= np.bincount(asked.begun, asked.weight)).all()
 
 
-def test_all_weights_together_have_room_in_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("edges", [1.25, 1e9])
+def test_all_weights_and_limits_together_have_room_in_32_bits(
+    edges: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hypergraph, "_ALL_WEIGHT", 500)
-    asked = asked_for(Balance(1.25, 1.5), None, monkeypatch, root_share=0.5)
-    assert abs(asked.weight.sum() - 500) <= asked.weight.size / 2
+    begun = Assignment(2, np.array([0, 0, 0, 1, 1, 1], np.int32), np.array([0, 0, 1, 1], np.int32))
+    # Wide limits let a part hold all eight edges, and three roots as before.
+    asked = asked_for(Balance(edges, 1.5), begun, monkeypatch, root_share=0.5, slack=9.0)
+    assert asked.weight.sum() <= 500 + asked.weight.size / 2
+    assert asked.most.sum() <= 500 / 0.6 + 2
 
 
 @pytest.mark.parametrize("slack", [0.0, 0.1])
@@ -403,25 +411,32 @@ def test_memory_that_is_refused_leaves_the_parts_so_far(
 
 
 @pytest.mark.parametrize(
-    ("quality", "name", "least"),
+    ("quality", "name", "least", "num_vertices"),
     [
-        ("best", "MOST_EDGES", 1199),
-        ("best", "MOST_WORK", 4 * 1500 - 1),
-        ("default", "QUICK_EDGES", 1199),
-        ("default", "QUICK_WORK", 4 * 1200 - 1),
+        ("best", "MOST_EDGES", 1199, 300),
+        ("best", "MOST_EDGES", 1499, 1500),
+        ("best", "MOST_WORK", 4 * 1200 - 1, 300),
+        ("default", "QUICK_EDGES", 1199, 300),
+        ("default", "QUICK_EDGES", 1499, 1500),
+        ("default", "QUICK_WORK", 4 * 1200 - 1, 300),
     ],
 )
 def test_large_graphs_are_not_tried(
-    quality: str, name: str, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quality: str,
+    name: str,
+    least: int,
+    num_vertices: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stand_in(tmp_path, DIES, monkeypatch)
-    said: list[str] = []
-    assign("metis", random_graph(), 1, quality=quality, progress=said.append)
+    graph, said = random_graph(num_vertices), list[str]()
+    assign("metis", graph, 1, quality=quality, progress=said.append)
     monkeypatch.setattr(hypergraph, name, least)
-    assign("metis", random_graph(), 4, quality=quality, progress=said.append)
+    assign("metis", graph, 4, quality=quality, progress=said.append)
     assert not any("Mt-KaHyPar" in line for line in said)
     monkeypatch.setattr(hypergraph, name, least + 1)
-    assign("metis", random_graph(), 4, quality=quality, progress=said.append)
+    assign("metis", graph, 4, quality=quality, progress=said.append)
     assert any("Mt-KaHyPar" in line for line in said)
 
 
@@ -435,6 +450,15 @@ def test_the_best_quality_cuts_anew_only_where_that_is_quick(
     told = [line for line in said if "Mt-KaHyPar" in line]
     assert len(told) == hypergraph.MOST_VAIN
     assert not any("another cut" in line for line in told)
+
+
+def test_large_graphs_have_fewer_cycles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, STAND_IN, monkeypatch)
+    for name, value in (("LARGE_EDGES", 1199), ("LARGE_CYCLES", 1), ("QUICK_EDGES", 0)):
+        monkeypatch.setattr(hypergraph, name, value)
+    said: list[str] = []
+    assign("metis", random_graph(), 4, quality="best", progress=said.append)
+    assert sum("Mt-KaHyPar" in line for line in said) == 1
 
 
 def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -462,10 +486,39 @@ except KeyboardInterrupt:
 """
     stand_in(tmp_path, code + STAND_IN, monkeypatch)
     none = np.zeros(1, np.int32)
-    with pytest.raises(InputError, match=r"Mt-KaHyPar was ended by signal 2 \(Interrupt\); free"):
-        part_hypergraph(
-            Hypergraph(1, none, none[:0]), 2, weight=none, most=none, begun=None, seed=0
-        )
+    # Where these tests are a background job, interrupts are ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(
+            InputError, match=r"Mt-KaHyPar was ended by signal 2 \(Interrupt\); free"
+        ):
+            part_hypergraph(
+                Hypergraph(1, none, none[:0]), 2, weight=none, most=none, begun=None, seed=0
+            )
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@needs_mtkahypar
+@pytest.mark.parametrize(
+    ("num_vertices", "num_parts", "options"),
+    [(300, 4, {"vertex_balance": 1.05}), (300, 7, {"vertex_balance": 1.0}), (66, 64, {})],
+)
+def test_cycles_save_rows_also_where_roots_have_little_room(
+    num_vertices: int, num_parts: int, options: dict[str, float]
+) -> None:
+    graph, said = random_graph(num_vertices), list[str]()
+    found = assign("metis", graph, num_parts, progress=said.append, **options)
+    assert any(" in vain: " not in line for line in said if line.startswith("cycle of Mt-KaHyPar"))
+    most = options.get("vertex_balance", 1.25) * num_vertices / num_parts
+    assert np.bincount(found.root_part).max() <= max(most, math.ceil(num_vertices / num_parts))
+
+
+def test_a_graph_without_rows_is_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, DIES, monkeypatch)
+    loops, said = list(range(8)), list[str]()
+    assign("metis", graph_of(loops, loops, 8), 2, progress=said.append)
+    assert not any("Mt-KaHyPar" in line for line in said)
 
 
 PROGRAM = """
