@@ -142,7 +142,7 @@ def section(cells: Sequence[dict[str, Any]], before: dict[tuple[str, int], float
     """Write all cells, and how many of them are below what they are compared with."""
     at = {tuple(cell[name] for name in KEY): cell for cell in cells if "error" not in cell}
     lines = [f"| {' | '.join(HEADER)} |", f"|{' --- |' * len(HEADER)}"]
-    ratios: dict[str, list[float]] = {"before": [], "best": []}
+    ratios: dict[str, list[float]] = {"before": [], "best": [], "best before": []}
     for graph, parts, cap in dict.fromkeys((c["graph"], c["parts"], c["cap"]) for c in cells):
         ours, best = (at.get((graph, parts, cap, quality)) for quality in QUALITIES)
         if ours is None:
@@ -156,10 +156,12 @@ def section(cells: Sequence[dict[str, Any]], before: dict[tuple[str, int], float
         cell.append(
             "" if best is None else change(best["halo_rows"], ours["halo_rows"], ratios["best"])
         )
+        if best is not None:
+            change(best["halo_rows"], old, ratios["best before"])
         cell.append(f"{ours['edge_balance']:.3f}, {ours['clone_balance']:.2f}")
         both = [one for one in (ours, best) if one is not None]
         speeds = (one["num_edges"] / max(one["cpu_s"], 0.01) for one in both)
-        cell.append(", ".join(f"{speed / 1e6:.2f} M" for speed in speeds))
+        cell.append(", ".join(f"{speed / 1e3:,.0f} k" for speed in speeds))
         cell.append(", ".join(f"{one['method_bytes'] / one['num_edges']:.0f}" for one in both))
         lines.append(f"| {' | '.join(cell)} |")
     return [TITLE, *summary(cells, ratios, at), "", *lines, ""]
@@ -185,10 +187,15 @@ def summary(
     lines = [
         told,
         "Rows move per layer and direction. Edges and clones: the largest part over the mean, of",
-        "`default`. CPU seconds are of the method with KaMinPar's process, bytes beyond the graph",
-        "without it. Rows before are known to a thousandth a vertex; few are not compared.",
+        "`default`. CPU seconds are of the method with processes of KaMinPar and Mt-KaHyPar, bytes",
+        "beyond the graph without these. Rows before are known to a thousandth a vertex; few are",
+        "not compared.",
     ]
-    for name, words in (("before", "`default` over before"), ("best", "`best` over `default`")):
+    for name, words in (
+        ("before", "`default` over before"),
+        ("best", "`best` over `default`"),
+        ("best before", "`best` over before"),
+    ):
         if found := ratios[name]:
             mean = math.exp(sum(map(math.log, found)) / len(found))
             few, more = sum(one <= 0.92 for one in found), sum(one > 1.01 for one in found)
