@@ -63,6 +63,7 @@ def part_graph(
 
     Raises:
         InputError: If SIGTERM ended METIS, and the program goes on.
+        MemoryError: If METIS was refused memory.
     """
     options = pymetis.Options()
     # The C library treats the seeds 0 and 1 alike and looks at 32 bits.
@@ -108,16 +109,24 @@ def _returning_freed_memory() -> Iterator[None]:
 
 @contextmanager
 def _passing_signals_on() -> Iterator[None]:
-    """End as SIGTERM asks, which METIS takes for an error of its own.
+    """End as SIGTERM asks, and where memory was refused, which are signals to METIS alike.
 
+    It takes SIGTERM for an error of its own, and raises SIGABRT for want of memory, then SIGTERM.
     It jumps out of what it does, gives up or goes on with parts that it has not found, and leaves
-    the signal blocked.
+    the signals blocked.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         yield
     finally:
-        blocked = signal.pthread_sigmask(signal.SIG_SETMASK, before) - before
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ()) - before
+        is_refused = signal.SIGABRT in blocked
+        if is_refused:
+            for own in signal.sigpending() & blocked:
+                signal.sigwait({own})
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if is_refused:
+            raise MemoryError("METIS was refused memory")
         if signal.SIGTERM in blocked:
             os.kill(os.getpid(), signal.SIGTERM)
             # Whoever handles it himself gets no parts that were not found.

@@ -6,6 +6,7 @@ import ctypes
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -80,16 +81,57 @@ def test_sigterm_ends_metis_and_the_process() -> None:
     assert not said
 
 
-def test_signals_that_metis_leaves_blocked_are_passed_on() -> None:
-    handled = []
-    before = signal.signal(signal.SIGTERM, lambda *_: handled.append(True))
-    try:
-        with (
-            pytest.raises(InputError, match="METIS was ended by SIGTERM; cut the graph again"),
-            metis_library._passing_signals_on(),
-        ):
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGABRT})
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert handled == [True]
-    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGTERM, signal.SIGABRT}
+@pytest.fixture
+def handled() -> Iterator[list[int]]:
+    """Signals SIGTERM that this process handles meanwhile."""
+    found: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: found.append(number))
+    yield found
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_sigterm_that_metis_leaves_blocked_is_passed_on(handled: list[int]) -> None:
+    with (
+        pytest.raises(InputError, match="METIS was ended by SIGTERM; cut the graph again"),
+        metis_library._passing_signals_on(),
+    ):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    assert handled == [signal.SIGTERM]
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+@pytest.mark.parametrize("is_raised", [False, True])
+def test_what_metis_raises_where_memory_is_refused_ends_nothing(
+    is_raised: bool, handled: list[int]
+) -> None:
+    def refused() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGABRT})
+        if is_raised:
+            signal.raise_signal(signal.SIGTERM)
+        raise RuntimeError
+
+    with (
+        pytest.raises(MemoryError, match="METIS was refused memory"),
+        metis_library._passing_signals_on(),
+    ):
+        refused()
+    assert not handled
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+SMALL = """
+import resource
+from pathlib import Path
+
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+limit = pages * resource.getpagesize() + (30 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is of Linux")
+def test_memory_that_is_refused_to_metis_is_an_error_of_memory() -> None:
+    code = LONG.replace('print("ready", flush=True)', SMALL)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 1
+    assert b"MemoryError" in done.stderr.splitlines()[-1]
