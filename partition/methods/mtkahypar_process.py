@@ -66,7 +66,8 @@ def cut(request: dict[str, Any]) -> Sequence[int]:
     library = mtkahypar.initialize(1, False)
     mtkahypar.set_seed(request["seed"])
     context = context_of(library)
-    context.set_partitioning_parameters(num_parts, 0.05, mtkahypar.Objective.KM1)
+    # Limits of the parts take the place of the imbalance.
+    context.set_partitioning_parameters(num_parts, 0.0, mtkahypar.Objective.KM1)
     context.logging = False
     graph, begun = _read(request, library, context)
     if begun:

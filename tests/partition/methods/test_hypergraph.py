@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from distgnn.datasets import Graph, InputError
 from distgnn.partition import assign
-from distgnn.partition.arcs import adjacency_of, arcs_of
+from distgnn.partition.arcs import Arcs, adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.methods import hypergraph
 from distgnn.partition.methods.candidates import excess_edges, halo_rows, is_even
@@ -297,6 +297,33 @@ def test_a_library_that_dies_leaves_the_parts_so_far(
         np.testing.assert_array_equal(found.root_part, alone.root_part)
 
 
+def dealt(arcs: Arcs) -> Assignment:
+    """Deal arcs and roots to four parts in turn."""
+    arc_part, root_part = (
+        np.arange(count, dtype=np.int32) % 4 for count in (arcs.head.size, arcs.num_vertices)
+    )
+    return Assignment(4, arc_part, root_part)
+
+
+def improved(
+    arcs: Arcs,
+    placed: Assignment,
+    quality: str,
+    said: list[str] | None = None,
+    *,
+    edges: float = 1.05,
+) -> Assignment:
+    return hypergraph.fewer_by_hypergraph(
+        arcs,
+        placed,
+        Balance(edges, 1.25, refine=True),
+        adjacency=adjacency_of(arcs),
+        seed=0,
+        quality=quality,
+        watch=Stopwatch(None if said is None else said.append),
+    )
+
+
 @pytest.mark.parametrize("quality", ["default", "best"])
 @pytest.mark.parametrize("edges", [1.05, 1.2, 9.0])
 def test_parts_that_are_better_are_kept(
@@ -312,22 +339,13 @@ def test_parts_that_are_better_are_kept(
         rng.integers(0, 4, graph.num_vertices).astype(np.int32),
     )
     said: list[str] = []
-    balance = Balance(edges, 1.25, refine=True)
-    found = hypergraph.fewer_by_hypergraph(
-        arcs,
-        placed,
-        balance,
-        adjacency=adjacency_of(arcs),
-        seed=0,
-        quality=quality,
-        watch=Stopwatch(said.append),
-    )
+    found = improved(arcs, placed, quality, said, edges=edges)
     rows = halo_rows(arcs, found)
     assert rows < halo_rows(arcs, placed)
     kept = [line for line in said if " in vain: " not in line]
     assert any(f": {rows} rows after " in line for line in kept)
     assert excess_edges(arcs, found, edges) == 0
-    assert is_even(found, balance)
+    assert is_even(found, Balance(edges, 1.25))
 
 
 def test_another_cut_is_kept_where_it_ends_with_fewer_rows(
@@ -343,22 +361,10 @@ def test_another_cut_is_kept_where_it_ends_with_fewer_rows(
         return anew if begun is None else begun
 
     monkeypatch.setattr(hypergraph, "part_hypergraph", anew_or_in_vain)
-    placed = Assignment(
-        4,
-        np.arange(arcs.head.size, dtype=np.int32) % 4,
-        np.arange(graph.num_vertices, dtype=np.int32) % 4,
-    )
+    placed = dealt(arcs)
     rows = []
     for quality in ("default", "best"):
-        found = hypergraph.fewer_by_hypergraph(
-            arcs,
-            placed,
-            Balance(1.05, 1.25, refine=True),
-            adjacency=adjacency_of(arcs),
-            seed=0,
-            quality=quality,
-            watch=Stopwatch(None),
-        )
+        found = improved(arcs, placed, quality)
         rows.append(halo_rows(arcs, found))
     assert rows[1] < rows[0]
 
@@ -378,19 +384,9 @@ def test_a_library_that_dies_later_leaves_the_best_so_far(
     monkeypatch.setattr(hypergraph, "part_hypergraph", then_dies)
     graph = random_graph(both=True)
     arcs = arcs_of(graph)
-    placed = Assignment(
-        4, np.arange(arcs.head.size, dtype=np.int32) % 4, np.arange(300, dtype=np.int32) % 4
-    )
+    placed = dealt(arcs)
     said: list[str] = []
-    found = hypergraph.fewer_by_hypergraph(
-        arcs,
-        placed,
-        Balance(1.05, 1.25, refine=True),
-        adjacency=adjacency_of(arcs),
-        seed=0,
-        quality="default",
-        watch=Stopwatch(said.append),
-    )
+    found = improved(arcs, placed, "default", said)
     assert len(said) == len(calls) == 2
     assert f": {halo_rows(arcs, found)} rows after {halo_rows(arcs, placed)} (" in said[0]
     assert said[1].startswith("no more parts by Mt-KaHyPar, those so far are kept: memory was")
