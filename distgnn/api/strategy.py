@@ -52,6 +52,7 @@ def spell_out(config: TrainConfig, source: str) -> dict[str, Any]:
     """
     from distgnn.exchange.codec import EXACT
     from distgnn.training.config.presets import PRESETS
+    from distgnn.training.loop.graphs import describe_start
 
     halo = config.given_halo
     codecs = halo.codecs
@@ -92,16 +93,6 @@ def spell_out(config: TrainConfig, source: str) -> dict[str, Any]:
     }
 
 
-def describe_start(config: TrainConfig) -> str:
-    """Describe in words what the first epochs train on; empty where that is the graph.
-
-    Args:
-        config: Settings of the run.
-    """
-    number = config.num_start_epochs
-    return f"{number} epochs on each vertex alone, which send no rows" if number else ""
-
-
 def describe_epoch(config: TrainConfig) -> str:
     """Describe in words how often an epoch sends what is predicted of it; empty if once.
 
@@ -117,8 +108,9 @@ def _directions(halo: HaloRule) -> dict[str, str]:
     """Describe what becomes of rows in either direction."""
     if halo.auto is not None:
         how = (
-            "in codes that are chosen while the run trains: the most bits within 5 % of the "
-            f"fastest epoch, which change the validation metric by at most {halo.auto.loss:g}"
+            "in codes that are chosen while the run trains: those of the fastest epoch, or exact "
+            "where that takes 5 % longer at most; they change the validation metric by at most "
+            f"{halo.auto.loss:g}"
         )
         return {"forward": how, "backward": how}
     found = {}
@@ -266,8 +258,8 @@ def describe_weights(rule: WeightRule) -> str:
         return f"none; each rank has a model of its own{moments}, and {whose} {when}"
     if rule.is_chosen:
         return (
-            "in a code that is chosen while the run trains: the most bits within 5 % of the "
-            "fastest epoch"
+            "in a code that is chosen while the run trains: that of the fastest epoch, or exact "
+            "where that takes 5 % longer at most"
         )
     coded = "; ".join(
         [describe(rule.codec)]

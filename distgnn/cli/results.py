@@ -31,7 +31,11 @@ def result_lines(summary: Mapping[str, Any], folder: Path) -> list[str]:
     }
     goal = {"goal": describe_goal(summary)} if "goal" in summary else {}
     screened = {"evaluation": describe_screening(summary)} if "num_screened" in summary else {}
-    flags = {"strategy": "--halo", "weights_strategy": "--weights"}
+    flags = {
+        "strategy": "--halo",
+        "start_strategy": "--start",
+        "weights_strategy": "--weights",
+    }
     again = " ".join(f"{flag} '{summary[name]}'" for name, flag in flags.items() if name in summary)
     strategy = {"to repeat": again} if again else {}
     sent = (("halo", "rows"), ("weight", "gradients"), ("eval_halo", "rows to evaluate"))

@@ -266,10 +266,12 @@ class Auto:
     Attributes:
         loss: Largest difference of the validation metric that a code may make.
         every: Epochs from one look at the link and the metric to the next.
+        may_start: Whether the first epochs may train on each part alone.
     """
 
     loss: float = 0.005
     every: int = 10
+    may_start: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

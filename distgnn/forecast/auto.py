@@ -1,14 +1,20 @@
 """Codes that are chosen while a run trains: `--halo auto`, `--weights auto`.
 
     before epoch 0      time the link between peers, and the codes
+    epochs 2 to N       parts alone, where these have the share C of the edges, of E epochs up to
+                        N = (2 C - 1) E
     seconds of codes    work + max(0, wire of rows - hidden) + wire of gradients + codes,
                         of the slowest rank
     hidden              wire of the rows that were sent, less the wait for them
-    choice              the most bits within 5 % of the fastest
+    choice              the fastest, or exact rows or gradients that take at most 5 % longer
     after 2 epochs      choose again, with the work that was seen, also 2 bits of rows
     every K epochs      choose again; time the link again where waits have changed
     after K, 2 K, ...   more epochs with the same codes, score the same weights over exact and over
                         coded rows, and time the link in any case but for the first time
+
+An epoch of parts alone brings as large a share of one on the graph as parts have of the edges.
+Where it takes longer than that share after three of them, or the validation metric does not rise by
+more than is allowed for two looks, rows travel again.
 
 Codes of rows may change the validation metric by more than is allowed, or say nothing of the rows.
 Then more bits are sent from there on, and exact rows in the end. Where the metric stays below its
@@ -51,10 +57,10 @@ if TYPE_CHECKING:
 CHOICES: tuple[Bits, ...] = (32, 16, 8, 4, 2)
 """Bits of a value of a row, the most first."""
 WITHIN = 1.05
-"""Share of the fastest epoch that a choice of more bits may take."""
-MORE_EPOCHS = {2: 1.25}
-"""Times the epochs of exact rows that rows of few bits are taken to need: 0.97 to 1.44 times in
-examples/lab/RESULTS.md, where they did not reach one goal of eight."""
+"""Share of the fastest epoch that one with exact rows or gradients may take."""
+MORE_EPOCHS = {2: 1.44}
+"""Times the epochs of exact rows that rows of few bits are taken to need: the most of 0.97 to 1.44
+times in examples/lab/RESULTS.md. They did not reach one goal of eight there."""
 _TRIAL_BYTES = (1 << 18, 1 << 20)
 # Shorter messages than this tell little of the link: systems let some through at once.
 _LEAST_TRIAL_S = 0.02
@@ -62,8 +68,11 @@ _SHORT_ROUNDS = 2
 _TRIAL_VALUES = 1 << 16
 _MOST_LOOKS_BELOW = 3
 _FIRST_LOOK = 2
-# Share of the longer wait by which two differ where the link may have changed.
+# Epochs of parts by which these are judged, after one that does what is done once.
+_COMPARED = 2
+# Share of the longer wait, and of an epoch, by which waits differ where the link may have changed.
 _CHANGED = 0.3
+_CHANGED_EPOCH = 0.1
 
 
 class AutoCodes:
@@ -95,7 +104,17 @@ class AutoCodes:
         self._sent: dict[Bits, float] = {}
         self._sum_s: dict[Bits, float] = {}
         self._summed: dict[Bits, float] = {}
+        # What sums of gradients took besides, by whether they were coded, once they were made.
+        self._late_sums_s: dict[str, float] = {}
         self._hidden_s = 0.0
+        self._course = trainer.course
+        # A start that was asked for stays as it is.
+        self._has_parts = trainer.graphs.parts is not None and not config.quiet_epochs
+        # Seconds of epochs before parts, and of those of them, by which the latter are judged.
+        self._on_graph_s: list[float] = []
+        self._on_parts_s: list[float] = []
+        # The metric that has last risen on parts, in which epoch, and how many evaluations ago.
+        self._risen: tuple[float, int, int] | None = None
         self._link: Link | None = None
         exact = trainer.graphs.exact
         self._exchange = Synchronous(exact.group, first_tag=EVALUATION_TAG, device=exact.device)
@@ -142,60 +161,128 @@ class AutoCodes:
         """Look at the link and the metric where that is due; see `Controller`."""
         self._records.append(record)
         epoch = record["epoch"] + 1
-        config = self._trainer.config
-        # Epochs of a start send no rows, and are short.
-        first = config.num_start_epochs
+        is_on_parts = self._has_parts and record["epoch"] in self._course.quiet
+        is_over = is_on_parts and self._is_over(record)
+        # Epochs of another start are not looked at.
+        first = self._course.quiet.stop
+        if self._has_parts and epoch <= first:
+            first = self._course.quiet.start if is_on_parts else 0
+        self._take_pace(record, is_on_parts=is_on_parts)
         is_due = epoch % self._rule.every == 0
-        if not (is_due or epoch == first + _FIRST_LOOK) or epoch >= config.epochs:
+        is_first = epoch - first == _FIRST_LOOK
+        if not (is_due or is_over or is_first) or epoch >= self._trainer.config.epochs:
             return
-        # The first epoch of a run has what is done once.
+        # The first epoch of a graph has what is done once.
         records = [one for one in self._records if one["epoch"] > first]
         self._records = []
         if not records:
             return
-        is_scored = is_due and epoch >= self._scored_next
+        is_scored = is_due and not is_on_parts and epoch >= self._scored_next
         # Also a link that nobody waits for may have become faster.
         is_changed = is_scored and self._scored_every > self._rule.every
         is_changed |= self._is_changed(records)
         if is_scored:
             self._scored_every *= 2
             self._scored_next = epoch + self._scored_every
-        if is_due:
+        if is_due and not is_on_parts:
             self._guard(record, is_scored=is_scored)
         before = self._link
         link = self._try_link() if before is None or is_changed else before
         if not (self._sent or self._summed):
             self._prepare()
-        self._choose(epoch, link, self._work_seconds(records, before or link, link))
+        work_s = self._work_seconds(records, before or link, link, is_on_parts=is_on_parts)
+        if is_over:
+            self._course.quiet = range(self._course.quiet.start, epoch)
+            self._began_to_send(epoch)
+        self._choose(epoch, link, work_s, is_on_parts=is_on_parts and not is_over)
+        said = f"halo: rows from epoch {epoch} on" if is_over else None
+        if self._has_parts and epoch == self._course.quiet.start:
+            most = self._course.quiet.stop
+            said = f"halo: parts alone from epoch {epoch} on, until epoch {most} at most"
+        self._note = "; ".join(filter(None, (said, self._note))) or None
+
+    def _take_pace(self, record: Record, *, is_on_parts: bool) -> None:
+        """Note how long an epoch took, if parts are judged by it."""
+        if is_on_parts and record["epoch"] > self._course.quiet.start:
+            self._on_parts_s = [*self._on_parts_s[: _COMPARED - 1], record["epoch_s"]]
+        elif self._has_parts and 0 < record["epoch"] < self._course.quiet.start:
+            self._on_graph_s.append(record["epoch_s"])
+
+    def _is_over(self, record: Record) -> bool:
+        """Return whether an epoch is the last one on parts."""
+        epoch, quiet = record["epoch"] + 1, self._course.quiet
+        if epoch == quiet.stop or self._has_stalled(record):
+            return True
+        if epoch != quiet.start + 1 + _COMPARED:
+            return False
+        # Others' work only makes epochs longer.
+        least_s = min([*self._on_parts_s, record["epoch_s"]])
+        return bool(WITHIN * least_s > self._course.coverage * min(self._on_graph_s))
+
+    def _has_stalled(self, record: Record) -> bool:
+        """Return whether the metric has not risen for two looks by more than a code may change."""
+        metric, epoch = record.get("val_metric"), record["epoch"]
+        if metric is None:
+            return False
+        sign = -1 if self._trainer.objective.measure.is_lower_better else 1
+        merit, risen_at, since = sign * metric, epoch, 0
+        if self._risen is not None and merit <= self._risen[0] + self._rule.loss:
+            merit, risen_at, since = self._risen[0], self._risen[1], self._risen[2] + 1
+        self._risen = merit, risen_at, since
+        return since > 1 and epoch - risen_at >= 2 * self._rule.every
 
     def _is_changed(self, records: list[Record]) -> bool:
         """Return whether epochs wait otherwise than those before with the same codes."""
         now = statistics.median(one["exchange_wait_s"] + one["weight_sync_s"] for one in records)
         before, self._waited_s = self._waited_s, now
-        return before is not None and abs(now - before) > _CHANGED * max(now, before)
+        if before is None:
+            return False
+        least_s = _CHANGED_EPOCH * statistics.median(one["epoch_s"] for one in records)
+        return bool(abs(now - before) > max(_CHANGED * max(now, before), least_s))
 
-    def _work_seconds(self, records: list[Record], before: Link, link: Link) -> float:
+    def _work_seconds(
+        self, records: list[Record], before: Link, link: Link, *, is_on_parts: bool
+    ) -> float:
         """Return the seconds of epochs but for what was chosen; notes how much wire was hidden.
 
         Args:
             records: Records of the epochs.
             before: The link when they began.
             link: The link when they had ended.
+            is_on_parts: Whether they were those of parts, which send no rows.
         """
         fastest_s, slowest_s = self._wire_seconds(before, link)
+        if self._has_weights:
+            kind = "exact" if self.weight_bits == CHOICES[0] else "coded"
+            seen_s = min(one["weight_sync_s"] for one in records)
+            self._late_sums_s[kind] = max(seen_s - self._sums_s(self.weight_bits, link), 0.0)
         waits, works = list[float](), list[float]()
         for one in records:
             # Ranks wait for rows, and for slower ranks; more than the wire is the latter.
             wait = min(one["exchange_wait_s"], slowest_s) if self._has_rows else 0.0
             work = one["epoch_s"] - wait - (one["pack_s"] if self._has_rows else 0.0)
             if self._has_weights:
-                most = max(each.seconds(self._summed[self.weight_bits]) for each in (before, link))
-                work -= min(one["weight_sync_s"], most + self._sum_s[self.weight_bits])
+                most_s = max(self._sums_s(self.weight_bits, each) for each in (before, link))
+                work -= min(one["weight_sync_s"], most_s + self._late_s(self.weight_bits))
             waits.append(wait)
             works.append(work)
         # Few rows tell little of how many could be hidden: what was seen once counts from then on.
-        self._hidden_s = max(self._hidden_s, fastest_s - statistics.median(waits))
+        if not is_on_parts:
+            self._hidden_s = max(self._hidden_s, fastest_s - statistics.median(waits))
         return max(statistics.median(works), 0.0)
+
+    def _sums_s(self, bits: Bits, link: Link) -> float:
+        """Predict the sums of gradients of an epoch, by link and code alone."""
+        return link.seconds(self._summed[bits]) + self._sum_s[bits]
+
+    def _late_s(self, bits: Bits) -> float:
+        """Return what sums took besides: many messages, and waits for slower ranks.
+
+        Where nobody knows, that of exact sums is none, so that they are tried where codes cost more
+        than they save; that of coded ones is as of exact ones.
+        """
+        exact_s = self._late_sums_s.get("exact", 0.0)
+        return exact_s if bits == CHOICES[0] else self._late_sums_s.get("coded", exact_s)
 
     def _wire_seconds(self, before: Link, link: Link) -> tuple[float, float]:
         """Return the time of the rows of the slowest rank, over the faster and the slower link."""
@@ -209,29 +296,32 @@ class AutoCodes:
         self._link = try_link(self._trainer.group, self._routes())
         return self._link
 
-    def _choose(self, epoch: int, link: Link, work_s: float | None) -> None:
+    def _choose(
+        self, epoch: int, link: Link, work_s: float | None, *, is_on_parts: bool = False
+    ) -> None:
         """Choose the codes from an epoch on; None is for work that nobody knows yet."""
         is_known = work_s is not None
         # What few bits save may be little beside the work.
         rows_from = self._allowed_rows(self._least if is_known else max(self._least, 4))
         work_s = work_s or 0.0
+        has_rows = self._has_rows and not is_on_parts
         # Rows travel at most as long as there is work, without being waited for.
         hidden_s = min(self._hidden_s, work_s)
         pairs = list(itertools.product(rows_from, self._allowed_weights()))
         seconds = torch.tensor([work_s] * len(pairs), dtype=torch.float64)
         for number, (rows, weights) in enumerate(pairs):
-            if self._has_rows:
+            if has_rows:
                 late_s = max(link.seconds(self._sent[rows]) - hidden_s, 0.0)
                 seconds[number] += late_s + self._code_s[rows]
             if self._has_weights:
-                seconds[number] += link.seconds(self._summed[weights]) + self._sum_s[weights]
+                seconds[number] += self._sums_s(weights, link) + self._late_s(weights)
         self._trainer.group.all_reduce(seconds, "max")
         times = dict(zip(pairs, seconds.tolist(), strict=True))
         rows, weights = choice_of(times)
         exact_s = times.get((CHOICES[0], CHOICES[0]))
         notes = []
         for name, schedule, bits, is_chosen in (
-            ("halo", self._schedule, rows, self._has_rows),
+            ("halo", self._schedule, rows, has_rows),
             ("weights", self._weights, weights, self._has_weights),
         ):
             if not is_chosen:
@@ -240,10 +330,7 @@ class AutoCodes:
                 schedule.append((0, CHOICES[0]))
             if not schedule or schedule[-1][1] != bits:
                 schedule.append((epoch, bits))
-                # With other codes epochs wait otherwise.
-                self._waited_s = None
-                self._scored_every = self._rule.every
-                self._scored_next = epoch + self._scored_every
+                self._began_to_send(epoch)
                 words = "sum" if (name, bits) == ("weights", 32) else CodecSpec(bits).text
                 notes.append(f"{name}: {words} from epoch {epoch} on")
         if notes:
@@ -253,6 +340,12 @@ class AutoCodes:
             self._note = ", ".join(notes)
             if is_known and exact_s is not None:
                 self._note += f"; {1e3 * exact_s:.1f} ms if exact"
+
+    def _began_to_send(self, epoch: int) -> None:
+        """Expect other waits and scores from an epoch on."""
+        self._waited_s = None
+        self._scored_every = self._rule.every
+        self._scored_next = epoch + self._scored_every
 
     def _allowed_rows(self, least: Bits) -> Sequence[Bits]:
         if self._is_exact or not self._has_rows:
@@ -338,6 +431,8 @@ class AutoCodes:
     def figures(self) -> dict[str, Any]:
         """Return the words that repeat the run; see `Controller`."""
         rows = {"strategy": self.strategy} if self._has_rows else {}
+        if self._has_parts and (quiet := self._course.quiet):
+            rows["start_strategy"] = f"parts({quiet.start}:{quiet.stop})"
         return rows | ({"weights_strategy": self.weights_strategy} if self._has_weights else {})
 
     def state(self) -> dict[str, Any]:
@@ -352,12 +447,24 @@ class AutoCodes:
             "scored_next": self._scored_next,
             "scored_every": self._scored_every,
             "hidden_s": self._hidden_s,
+            "quiet": [self._course.quiet.start, self._course.quiet.stop],
+            "late_sums_s": self._late_sums_s,
+            "on_graph_s": self._on_graph_s,
+            "on_parts_s": self._on_parts_s,
+            "risen": self._risen,
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned."""
+        if self._has_parts:
+            # A run that began on one rank had the whole graph.
+            self._course.quiet = range(*state.get("quiet", (0, 0)))
         if not state:
             return
+        self._risen = state.get("risen")
+        self._on_graph_s = state.get("on_graph_s", [])
+        self._on_parts_s = state.get("on_parts_s", [])
+        self._late_sums_s = state.get("late_sums_s", {})
         self._schedule, self._weights = (
             [(epoch, cast("Bits", bits)) for epoch, bits in state.get(name, ())]
             for name in ("schedule", "weights")
@@ -371,7 +478,10 @@ class AutoCodes:
 
 
 def choice_of(seconds: dict[tuple[Bits, Bits], float]) -> tuple[Bits, Bits]:
-    """Return the most bits whose epoch takes little longer than the fastest.
+    """Return the codes of the fastest epoch, and none where that takes little longer.
+
+    Codes of 4 bits and more are taken to be equally good: runs with them differed by no more than
+    their seeds (examples/strategies/ACCURACY.md).
 
     Args:
         seconds: Seconds of an epoch by the bits of rows and of gradients.
@@ -379,8 +489,10 @@ def choice_of(seconds: dict[tuple[Bits, Bits], float]) -> tuple[Bits, Bits]:
     to_goal = {pair: time * MORE_EPOCHS.get(pair[0], 1.0) for pair, time in seconds.items()}
     fastest = min(to_goal.values())
     enough = [pair for pair, time in to_goal.items() if time <= WITHIN * fastest]
-    # A doubling counts the same of both; of as many doublings, rows have more.
-    return max(enough, key=lambda pair: (math.log2(pair[0] * pair[1]), pair[0]))
+    # Of rows and gradients, both or one may stay exact; of equal times, most bits.
+    return max(
+        enough, key=lambda pair: (pair.count(CHOICES[0]), -to_goal[pair], math.prod(pair), pair[0])
+    )
 
 
 def try_link(group: Group, routes: list[Route]) -> Link:

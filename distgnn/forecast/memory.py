@@ -45,7 +45,9 @@ _TARGET_GRADIENTS = 4
 _WEIGHT_COPIES = 2
 # Indices and weights of both directions, and what sorts the edges of a block.
 _RELATION_EDGE_BYTES = 40
-# An edge and a clone on a device in both directions, and which program walks whose edges, which is
+# An entry of sparse features.
+_ENTRY_BYTES = 8
+# An edge and a clone in both directions, and which program of a device walks whose edges, which is
 # found in the first epoch.
 _EDGE_BYTES = 16
 _CLONE_BYTES = 16
@@ -96,9 +98,14 @@ def predict_added_bytes(model: GNN, graphs: RunGraphs, *, optimizer: OptimizerNa
         static_bytes = is_static * graphs.exact.num_rows * row_bytes
         is_kept = not is_static or model.config.input_dropout > 0
         kept_input_bytes = is_kept * graphs.training.num_rows * row_bytes
+        if graphs.parts is not None:
+            static_bytes += is_static * graphs.parts.graph.num_rows * row_bytes
     is_device = graphs.exact.device != PROCESSOR
     layers = range(len(model.hidden))
     layer_rows = [graphs.training.level(number).num_rows for number in layers]
+    if graphs.parts is not None:
+        on_parts = (graphs.parts.graph.level(number).num_rows for number in layers)
+        layer_rows = [max(pair) for pair in zip(layer_rows, on_parts, strict=True)]
     values = working_bytes(
         model,
         layer_rows,
@@ -216,7 +223,11 @@ def device_bytes(config: TrainConfig, ends: DataInfo, part: PartSizes, *, featur
     edges += walk_bytes(model, num_clones, num_edges) + score_bytes(model, num_edges)
     typed = typed_bytes(model, num_rows, num_edges)
     typed += moment_bytes(model, NUM_MOMENTS[config.optimizer])
-    return placed + working + edges + typed
+    apart = 0
+    if config.may_start_on_parts and part.num_leaves:
+        row_bytes = is_here * (1 + is_static) * ends.num_features * config.feature_bytes
+        apart = parts_bytes(num_clones, num_edges, row_bytes)
+    return placed + working + edges + typed + apart
 
 
 def score_bytes(model: GNN, num_edges: int) -> int:
@@ -279,7 +290,8 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
     - messages of weights and factors of K-FAC, see `WeightTraffic.working_bytes`;
     - gradients and moments, see `moment_bytes`. Without features, the first layer of a typed model
       learns at most one row for each vertex and relation, and for each edge;
-    - the extra memory of typed models, see `typed_bytes`.
+    - the extra memory of typed models, see `typed_bytes`;
+    - where the first epochs are of parts alone, these, see `parts_bytes`.
 
     Args:
         manifest: Manifest of the partition.
@@ -316,7 +328,27 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
         memory[number] += moment_bytes(
             model, found.weights.num_moments, num_missing_rows=num_learned
         )
+        if found.may_start_on_parts and manifest.num_parts > 1:
+            num_clones = part.num_roots + part.num_leaves
+            row_bytes = (1 + is_static) * model.num_features * found.feature_bytes
+            if manifest.has_sparse_features:
+                row_bytes = _ENTRY_BYTES * part.feature_nnz // max(part.num_roots, 1)
+            memory[number] += parts_bytes(num_clones, part.num_edges, row_bytes)
     return memory
+
+
+def parts_bytes(num_clones: int, num_edges: int, row_bytes: int) -> int:
+    """Say what a part takes as a graph of its own, beside that of the run.
+
+    Args:
+        num_clones: Number of its clones, which all have features there.
+        num_edges: Number of its edges, which are there twice.
+        row_bytes: Bytes of the features of a vertex, and of what is made of them once.
+
+    Returns:
+        Bytes.
+    """
+    return num_edges * _EDGE_BYTES + num_clones * (_CLONE_BYTES + row_bytes)
 
 
 def leaf_bytes(found: Forecast) -> int:

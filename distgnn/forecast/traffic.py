@@ -98,7 +98,8 @@ class Forecast:
         feature_bytes: Bytes of a value of dense features.
         weights: Traffic of weights and statistics.
         num_epochs: Epochs of the run, over which codes that follow each other are averaged.
-        num_start_epochs: Number of first epochs that send no rows.
+        quiet_epochs: Epochs that send no rows, as they train on vertices or parts alone.
+        may_start_on_parts: Whether these, or some that a run may choose, train on parts alone.
     """
 
     model: GNN | None
@@ -112,7 +113,8 @@ class Forecast:
     feature_bytes: int = ITEM_BYTES
     weights: WeightTraffic = NO_WEIGHTS
     num_epochs: int = 1
-    num_start_epochs: int = 0
+    quiet_epochs: range = range(0)
+    may_start_on_parts: bool = False
 
     @property
     def weight_bytes(self) -> float:
@@ -133,7 +135,7 @@ class Forecast:
         """
         rule, size = self.rule, len(self.evaluation_rows.edges)
         voted = size * (size - 1) * rule.vote_bytes
-        if epoch < self.num_start_epochs:
+        if epoch in self.quiet_epochs:
             return voted
         return voted + sum(
             leg.row_bytes(rule.codec_in(epoch, is_backward=is_backward))
@@ -429,7 +431,8 @@ def forecast(
         config.feature_bytes,
         weight_traffic(config, model, num_rows, is_sparse=is_sparse, is_mapped=is_sparse),
         config.epochs,
-        config.num_start_epochs,
+        config.quiet_epochs,
+        config.may_start_on_parts,
     )
 
 
@@ -495,7 +498,7 @@ def weight_traffic(
         NUM_MOMENTS[config.optimizer],
         factors,
         config.seed,
-        config.num_start_epochs,
+        config.restarts_at,
     )
 
 

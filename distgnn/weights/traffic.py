@@ -35,7 +35,7 @@ class WeightTraffic(NamedTuple):
         num_moments: Moments of the optimizer for each weight.
         factors: Factors of K-FAC; None for other optimizers.
         seed: Seed of the run, from which groups of ranks are drawn.
-        num_start_epochs: Epochs after which the optimizer begins again; 0 for never.
+        restarts_at: Epoch in which the optimizer begins again; 0 for none.
     """
 
     shapes: tuple[tuple[int, ...], ...] = ()
@@ -44,7 +44,7 @@ class WeightTraffic(NamedTuple):
     num_moments: int = 0
     factors: FactorTraffic | None = None
     seed: int = 0
-    num_start_epochs: int = 0
+    restarts_at: int = 0
 
     def ring_bytes(self, num_ranks: int) -> float:
         """Return the bytes of a rank that are summed in an epoch, as they travel; the mean.
@@ -145,7 +145,7 @@ class WeightTraffic(NamedTuple):
 
     def _steps_before(self, epoch: int) -> int:
         """Return the steps that the optimizer has taken since it began, or began again."""
-        return epoch - self.num_start_epochs if epoch >= self.num_start_epochs else epoch
+        return epoch - self.restarts_at if epoch >= self.restarts_at else epoch
 
     def _summed_bytes(self, num_ranks: int, epoch: int, *, is_evaluated: bool = False) -> int:
         """Return the bytes of gradients, models and statistics."""
@@ -171,7 +171,7 @@ class WeightTraffic(NamedTuple):
         num_rounds = 1 if is_alike else self.rule.num_rounds(num_ranks)
         period = max(self.rule.merge_every, 1)
         # Steps of a period are alike that merge, with its groups, and so are all that do not.
-        first = (self.num_start_epochs + self.rule.warm_up_steps) // period + 2
+        first = (self.restarts_at + self.rule.warm_up_steps) // period + 2
         merges = range(first * period, (first + num_rounds) * period, period)
         num_merges = 1 + self.rule.corrections
         num_others = (period - num_merges) * num_rounds

@@ -136,6 +136,8 @@ def words_of(cell: Cell, options: argparse.Namespace) -> tuple[list[str], float 
     folder = accuracy.parts_of(name, options.folder)
     num_splits = accuracy.read_manifest(folder).num_splits
     flags = accuracy.flags_of(name, epochs, options.eval_every, num_splits)
+    # Those that decide while they run do so by how long it is, as on threads.
+    epochs = flags["epochs"] if cell.halo in options.live else epochs
     first = accuracy.config_of(flags)
     # No run may end while it warms up, or before late rows are used.
     least = max(first.given_halo.warm_up_epochs, first.weight_rule.warm_up_steps)
@@ -176,6 +178,7 @@ def measure(hosts: strategies.Hosts, cell: Cell, options: argparse.Namespace) ->
         "sent": sum(one["halo_bytes_sent"] + one["weight_bytes_sent"] for one in counted),
         "strategy": summary.get("strategy", cell.halo),
         "weights_strategy": summary.get("weights_strategy", ""),
+        "start_strategy": summary.get("start_strategy", ""),
     }
 
 
@@ -276,6 +279,7 @@ def lines_of(done: dict[Cell, dict[str, Any]], options: argparse.Namespace) -> l
             one = done.get(Cell(rate, name, cut, halo, seed))
             if one is not None:
                 words = f"`{one['strategy']}`, weights `{one['weights_strategy'] or 'as said'}`"
+                words += f", start `{one.get('start_strategy') or 'graph'}`"
                 lines.append(f"- {halo} at {rate}, seed {seed}: {words}")
     return lines
 
@@ -292,7 +296,7 @@ def main() -> None:
     parser.add_argument("--halos", type=_names, default=["exact", *PRESETS])
     parser.add_argument("--live", type=_names, default=[])
     parser.add_argument("--live-seeds", type=int, default=3)
-    parser.add_argument("--live-epochs", type=int, default=60)
+    parser.add_argument("--live-epochs", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=100, help="of the runs on threads")
     parser.add_argument("--eval-every", type=int, default=5)

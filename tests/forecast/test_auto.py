@@ -24,9 +24,11 @@ from distgnn.forecast.pace import Link
 from distgnn.forecast.traffic import planned_bytes, planned_weights
 from distgnn.kernels.devices import PROCESSOR
 from distgnn.nn.config import ModelConfig
-from distgnn.training.config.codecs import parse_weights
+from distgnn.training.config.codecs import halo_text, parse_halo, parse_weights
 from distgnn.training.config.settings import TrainConfig
+from distgnn.training.loop import head_start
 from distgnn.training.loop.controllers import NoController
+from distgnn.training.loop.head_start import PartsStart, chosen_epochs
 from distgnn.training.loop.trainer import Trainer
 from distgnn.weights.rule import SUM
 from distgnn.weights.traffic import WeightTraffic
@@ -35,25 +37,27 @@ OPTIONS = {"hidden": 20, "layers": 3, "dropout": 0.2, "epochs": 12, "static_inpu
 FAST, SLOW = Link(1e12, 0.0), Link(1.0, 0.0)
 
 
-def test_the_most_bits_within_five_percent_of_the_fastest_are_taken():
+def test_the_fastest_codes_are_taken_but_none_where_exact_rows_take_five_percent_more():
     def choice(seconds):
         return choice_of({(bits, 32): time for bits, time in zip(CHOICES, seconds, strict=False)})
 
     assert choice([1.0, 1.0, 1.0, 1.0, 1.0]) == (32, 32)
-    assert choice([10.0, 5.0, 1.04, 1.0, 1.2]) == (8, 32)
-    assert choice([10.0, 5.0, 1.06, 1.0, 1.2]) == (4, 32)
+    assert choice([1.04, 5.0, 5.0, 1.0, 1.2]) == (32, 32)
+    assert choice([1.06, 1.04, 1.04, 1.0, 1.2]) == (4, 32)
+    assert choice([10.0, 5.0, 1.0, 1.0, 1.2]) == (8, 32)
     assert choice([10.0, 5.0, 3.0]) == (8, 32)
     assert choice([10.0]) == (32, 32)
 
 
 def test_two_bits_have_to_be_faster_by_the_epochs_that_they_take_more():
-    assert choice_of({(4, 32): 1.0, (2, 32): 0.8}) == (4, 32)
-    assert choice_of({(4, 32): 1.0, (2, 32): 0.7}) == (2, 32)
+    assert choice_of({(4, 32): 1.0, (2, 32): 0.7}) == (4, 32)
+    assert choice_of({(4, 32): 1.0, (2, 32): 0.69}) == (2, 32)
 
 
-def test_a_doubling_of_bits_counts_the_same_of_rows_and_of_gradients():
+def test_gradients_alone_stay_exact_where_rows_do_not():
+    assert choice_of({(32, 32): 1.1, (8, 32): 1.04, (8, 8): 1.0}) == (8, 32)
+    assert choice_of({(32, 32): 1.04, (8, 32): 1.0, (8, 8): 1.0}) == (32, 32)
     assert choice_of({(8, 4): 1.0, (4, 8): 1.0, (4, 4): 1.0}) == (8, 4)
-    assert choice_of({(8, 4): 1.0, (4, 16): 1.0, (2, 32): 0.8}) == (4, 16)
 
 
 @pytest.fixture
@@ -103,7 +107,7 @@ def losses(found):
 
 def test_codes_follow_a_link_whose_speed_changes_and_the_schedule_repeats_the_run(links):
     links[0][:] = [SLOW, SLOW, FAST, FAST, SLOW]
-    found = trained({"halo": "auto(loss=0.9,every=3)"})
+    found = trained({"halo": "auto(loss=0.9,every=3,start=graph)"})
     strategies = [figures["strategy"] for _, figures, _ in found]
     assert strategies == ["int4+at(3)+exact+at(9)+int4"] * 3
     assert "halo: int4 from epoch 9 on" in found[0][2]
@@ -118,7 +122,7 @@ def test_codes_follow_a_link_whose_speed_changes_and_the_schedule_repeats_the_ru
 def test_all_ranks_decide_by_the_slowest(links, monkeypatch):
     seconds = {0: FAST, 1: SLOW, 2: FAST}
     monkeypatch.setattr(auto, "try_link", lambda group, routes: seconds[group.rank])
-    found = trained({"halo": "auto(loss=0.9)"})
+    found = trained({"halo": "auto(loss=0.9,start=graph)"})
     assert [figures["strategy"] for _, figures, _ in found] == ["int4"] * 3
 
 
@@ -130,7 +134,7 @@ class Scores:
 def test_rows_are_exact_again_where_codes_change_the_metric(links, monkeypatch):
     links[0][:] = [SLOW]
     monkeypatch.setattr(Trainer, "evaluate_on", lambda self, graph: Scores(2.0))
-    found = trained({"halo": "auto(loss=0.9,every=2)"})
+    found = trained({"halo": "auto(loss=0.9,every=2,start=graph)"})
     assert found[0][1]["strategy"] == "int4+at(2)+int8+at(4)+bf16+at(6)+exact"
     again = trained({"halo": found[0][1]["strategy"]})
     assert losses(again) == losses(found)
@@ -149,7 +153,7 @@ def test_a_metric_that_stays_below_its_best_makes_rows_exact(links, monkeypatch)
 
     monkeypatch.setattr(Trainer, "_evaluate_if_due", evaluate_if_due)
     monkeypatch.setattr(Trainer, "evaluate_on", evaluate_on)
-    found = trained({"halo": "auto(loss=0.1,every=2)", "weights": "auto", "hidden": 48})
+    found = trained({"halo": "auto(loss=0.1,every=2,start=graph)", "weights": "auto", "hidden": 48})
     assert found[0][1] == {"strategy": "int4+at(8)+exact", "weights_strategy": "int4+at(8)+sum"}
     # Less and less often, where scores were the same.
     assert looks[0] == [2, 6]
@@ -157,7 +161,7 @@ def test_a_metric_that_stays_below_its_best_makes_rows_exact(links, monkeypatch)
 
 def test_a_look_says_nothing_of_how_far_models_are_apart_in_the_next_epoch(links):
     links[0][:] = [SLOW]
-    options = {"halo": "auto(loss=0.9,every=3)", "weights": "every(8)", "eval_every": 5}
+    options = {"halo": "auto(loss=0.9,every=3,start=graph)", "weights": "every(8)", "eval_every": 5}
     records = trained(options)[0][0]
     said = [record["epoch"] for record in records if "consensus_distance" in record]
     assert said == [4, 9, 11]
@@ -165,7 +169,7 @@ def test_a_look_says_nothing_of_how_far_models_are_apart_in_the_next_epoch(links
 
 def test_a_resumed_run_goes_on_with_its_schedule(links, tmp_path):
     links[0][:] = [SLOW, SLOW, FAST, SLOW, FAST]
-    options = {"halo": "auto(loss=0.9,every=3)", "weights": "auto", "hidden": 48}
+    options = {"halo": "auto(loss=0.9,every=3,start=graph)", "weights": "auto", "hidden": 48}
     straight = trained(options)
     links[1].clear()
     trained(options, stop=7, folder=tmp_path)
@@ -199,7 +203,7 @@ def test_codes_take_time_and_exact_rows_none():
 
 
 def test_a_measured_run_has_a_strategy_that_repeats_it():
-    found = trained({"halo": "auto(every=4)"})
+    found = trained({"halo": "auto(every=4,start=graph)"})
     assert losses(trained({"halo": found[0][1]["strategy"]})) == losses(found)
 
 
@@ -293,7 +297,7 @@ def codes_of(group, links_of, **options):
     """Controller of a rank whose looks find the links that a function of it gives."""
     graph = make_graph("random", num_vertices=60)
     parts = cut(graph, 3)
-    config = make_config(**{**OPTIONS, "halo": "auto", **options})
+    config = make_config(**{**OPTIONS, "halo": "auto(start=graph)", **options})
     trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
     codes = AutoCodes(trainer)
     codes._prepare()
@@ -327,7 +331,7 @@ def test_a_link_that_became_slower_hides_no_more_rows_than_before(monkeypatch):
         return [Link(speed, 0.0), Link(speed / 20, 0.0), Link(speed / 20, 0.0)]
 
     def on_rank(group):
-        codes = codes_of(group, links_of, halo="auto(every=2)")
+        codes = codes_of(group, links_of, halo="auto(every=2,start=graph)")
         for epoch in range(2):
             codes.observe(record_of(epoch, 0.205, 0.005))
         assert codes.bits == 32
@@ -336,7 +340,7 @@ def test_a_link_that_became_slower_hides_no_more_rows_than_before(monkeypatch):
             codes.observe(record_of(epoch, 0.205, 0.005))
         return codes.bits
 
-    assert set(run_ranks(3, on_rank)) == {8}
+    assert set(run_ranks(3, on_rank)) == {4}
 
 
 def test_waiting_for_slower_ranks_is_no_time_of_gradients():
@@ -353,6 +357,36 @@ def test_waiting_for_slower_ranks_is_no_time_of_gradients():
     assert set(run_ranks(3, on_rank)) == {32}
 
 
+def test_exact_sums_are_tried_where_coded_ones_take_longer_than_was_predicted():
+    """Sums whose seconds are those that a test says; by link and code alone exact ones take 3."""
+    taken = {4: 5.0, 32: 3.0}
+
+    def chosen(seconds):
+        def on_rank(group):
+            def links_of(codes):
+                return [Link(codes._summed[32] / 3.0, 0.0)]
+
+            codes = codes_of(group, links_of, halo="int8", weights="auto", hidden=48, epochs=40)
+            codes._sum_s = dict.fromkeys(codes._sum_s, 0.0)
+            codes._weights = [(0, 4)]
+            bits = []
+            for epoch in range(25):
+                sync_s = seconds[codes.weight_bits]
+                codes.observe(record_of(epoch, 1.0 + sync_s, 0.0, sync_s=sync_s))
+                bits.append(codes.weight_bits)
+            return [bits[number] for number in (0, 1, 9, 19)]
+
+        found = run_ranks(3, on_rank)
+        assert found == [found[0]] * 3
+        return found[0]
+
+    assert chosen(taken) == [4, 32, 32, 32]
+    # They may take as much longer themselves.
+    assert chosen({4: 5.0, 32: 8.0}) == [4, 32, 4, 4]
+    # Other codes are as late as one that was tried.
+    assert chosen({4: 0.5, 32: 3.0}) == [4, 4, 4, 4]
+
+
 def test_a_rank_with_few_rows_does_not_take_waits_for_others_for_its_work():
     def on_rank(group):
         codes = codes_of(group, lambda codes: [Link(1e7, 0.0)])
@@ -367,8 +401,9 @@ def test_a_rank_with_few_rows_does_not_take_waits_for_others_for_its_work():
     assert set(run_ranks(3, on_rank)) == {4}
 
 
-def test_the_link_is_timed_again_where_waits_have_changed_and_else_less_and_less_often():
-    waits = [0.1] * 30 + [0.2] * 20 + [0.1] * 60
+@pytest.mark.parametrize(("wait", "looks"), [(0.3, [2, 30, 40, 60, 70]), (0.19, [2, 30, 70])])
+def test_the_link_is_timed_again_where_waits_have_changed_and_else_less_and_less_often(wait, looks):
+    waits = [0.1] * 30 + [wait] * 20 + [0.1] * 60
 
     def on_rank(group):
         tried = []
@@ -385,8 +420,9 @@ def test_the_link_is_timed_again_where_waits_have_changed_and_else_less_and_less
             codes.observe(record_of(epoch, 1.0, wait_s))
         return tried
 
-    # At first, at both changes, and 20 and 40 epochs after an earlier one that was for scores.
-    assert run_ranks(3, on_rank) == [[2, 30, 40, 60, 70]] * 3
+    # At first, at changes that are no small part of an epoch, and 20 and 40 epochs after an earlier
+    # one that was for scores.
+    assert run_ranks(3, on_rank) == [looks] * 3
 
 
 def test_a_link_of_long_latency_is_tried_with_messages_that_are_longer(monkeypatch):
@@ -436,7 +472,7 @@ def test_a_run_that_goes_on_alone_for_a_while_keeps_what_was_chosen():
 def test_only_the_wire_that_is_waited_for_counts(links, monkeypatch, wait_s, bits):
     graph = make_graph("random", num_vertices=60)
     parts = cut(graph, 3)
-    config = make_config(**OPTIONS, halo="auto")
+    config = make_config(**OPTIONS, halo="auto(start=graph)")
 
     def on_rank(group):
         trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
@@ -463,3 +499,120 @@ def test_a_look_counts_with_the_evaluations_of_the_next_epoch(links, monkeypatch
     records = trained({"halo": "auto", "eval_every": 100})[0][0]
     assert looks[0] == list(range(12))
     assert records[5]["eval_s"] >= 0.2
+
+
+def course_of(graph_s, metrics=None):
+    """Figures of a run whose epochs on the graph take so long, and those on parts one second."""
+
+    def on_rank(group):
+        codes = codes_of(group, lambda codes: [SLOW] * 40, halo="auto(every=5)", epochs=40)
+        codes._course.quiet, codes._course.coverage = range(2, 20), 0.5
+        notes = []
+        for epoch in range(40):
+            is_on_parts = epoch in codes._course.quiet
+            record = record_of(epoch, 1.0 if is_on_parts else graph_s, 0.0)
+            metric = None if metrics is None else metrics[epoch]
+            codes.observe(record | {"val_metric": metric})
+            notes.append(codes.take_note())
+        return codes.figures(), [note for note in notes if note and "from epoch" in note]
+
+    found = run_ranks(3, on_rank)
+    assert [figures for figures, _ in found] == [found[0][0]] * 3
+    return found[0]
+
+
+def test_epochs_are_of_parts_while_those_of_the_graph_take_longer_than_they_bring():
+    # An epoch of parts brings half of one, so that it may take half as long, less 5 percent.
+    figures, notes = course_of(2.2)
+    assert figures["start_strategy"] == "parts(2:20)"
+    assert figures["strategy"] == "exact+at(2)+int4"
+    assert notes[0].startswith(
+        "halo: parts alone from epoch 2 on, until epoch 20 at most; halo: int4"
+    )
+    assert notes[1].startswith("halo: rows from epoch 20 on")
+    assert course_of(2.0)[0]["start_strategy"] == "parts(2:5)"
+
+
+def test_parts_are_left_where_the_metric_has_not_risen_for_two_looks():
+    rising = [0.4 + 0.01 * epoch for epoch in range(40)]
+    assert course_of(2.2, rising)[0]["start_strategy"] == "parts(2:20)"
+    # 0.5 in epoch 5, and never above 0.505 after it.
+    flat = [*([0.4] * 5), *([0.5, 0.504, 0.503] * 13)]
+    assert course_of(2.2, flat)[0]["start_strategy"] == "parts(2:16)"
+    # No two evaluations say so yet.
+    seldom = [0.5 if epoch in (5, 18) else None for epoch in range(40)]
+    assert course_of(2.2, seldom)[0]["start_strategy"] == "parts(2:20)"
+
+
+def test_a_resumed_run_goes_on_where_parts_were_left_or_will_be(links, tmp_path, monkeypatch):
+    links[0][:] = [SLOW]
+    # Parts are always worth it.
+    monkeypatch.setattr(PartsStart, "coverage", property(lambda self: 99.0, lambda self, _: None))
+    monkeypatch.setattr(head_start, "chosen_epochs", lambda num_epochs, coverage: range(2, 12))
+    options = {"halo": "auto(loss=0.9,every=3)", "weights": "auto", "hidden": 48, "epochs": 20}
+    straight = trained(options)
+    figures = straight[0][1]
+    assert figures["start_strategy"].startswith("parts(2:")
+    stop = int(figures["start_strategy"][8:-1])
+    assert 6 < stop < 16
+    sent = [record["halo_bytes_sent"] > 0 for record in straight[0][0]]
+    assert sent == [not 2 <= epoch < stop for epoch in range(20)]
+    for number, at in enumerate((1, 4, 17)):
+        folder = tmp_path / str(number)
+        trained(options, stop=at, folder=folder)
+        resumed = trained(options, folder=folder, resume=True)
+        assert resumed[0][1] == figures
+        assert losses(resumed) == losses(straight)[at:]
+    again = {"halo": figures["strategy"], "weights": figures["weights_strategy"]}
+    again |= {"start": figures["start_strategy"], "hidden": 48, "epochs": 20}
+    assert losses(trained(again)) == losses(straight)
+
+
+def test_a_start_that_is_asked_for_stays(links):
+    links[0][:] = [SLOW]
+    found = trained({"halo": "auto(loss=0.9)", "start": "parts(1:6)"})
+    sent = [record["halo_bytes_sent"] > 0 for record in found[0][0]]
+    assert sent == [not 1 <= epoch < 6 for epoch in range(12)]
+    assert "start_strategy" not in found[0][1]
+    again = trained({"halo": found[0][1]["strategy"], "start": "parts(1:6)"})
+    assert losses(again) == losses(found)
+
+
+def test_a_run_that_began_on_one_rank_does_not_go_on_with_parts():
+    def on_rank(group):
+        codes = codes_of(group, lambda codes: [FAST], halo="auto", epochs=40)
+        codes._course.quiet = range(2, 20)
+        codes.load_state({})
+        return codes._course.quiet
+
+    assert run_ranks(3, on_rank) == [range(0)] * 3
+
+
+def test_epochs_on_parts_leave_twice_the_share_that_they_do_not_see():
+    assert chosen_epochs(100, 0.75) == range(2, 50)
+    assert chosen_epochs(100, 1.0) == range(2, 99)
+    assert not chosen_epochs(100, 0.53)
+    assert not chosen_epochs(100, 0.1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"halo": "auto", "task": "link"},
+        {"halo": "auto", "model": "rgcn"},
+        {"halo": "auto(start=graph)"},
+        {"halo": "auto", "start": "mlp(2)"},
+        {"halo": "auto", "labels_as_input": 0.5},
+        {"halo": "auto", "optimizer": "kfac"},
+        {"halo": "int4", "weights": "auto"},
+    ],
+)
+def test_runs_that_do_not_start_on_parts(options):
+    assert not make_config(**{**OPTIONS, **options}).may_start_on_parts
+
+
+def test_words_of_auto_are_read_as_they_are_written():
+    words = "auto(every=4,start=graph)"
+    assert halo_text(parse_halo(words)) == words
+    assert not parse_halo(words).auto.may_start
+    assert halo_text(parse_halo("auto(start=parts)")) == "auto"

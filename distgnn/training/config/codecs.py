@@ -110,9 +110,19 @@ def _at(flag: str, value: int) -> object:
     )
 
 
+def _chosen(*, start: bool = Auto.may_start, **more: Any) -> Auto:
+    return Auto(**more, may_start=start)
+
+
 _LATER: Mapping[str, Word] = {
     "auto": Word(
-        _CODEC, Auto, {"loss": Parameter(number=float, below=1), "every": Parameter(least=1)}
+        _CODEC,
+        _chosen,
+        {
+            "loss": Parameter(number=float, below=1),
+            "every": Parameter(least=1),
+            "start": Parameter({"parts": True, "graph": False}),
+        },
     ),
     "at": Word(_LATER_CODES, partial(_at, "halo"), {"": Parameter(least=1, is_required=True)}),
 }
@@ -619,7 +629,7 @@ def _auto_text(auto: Auto) -> str:
             ("every", auto.every, Auto.every),
         )
         if value != usual
-    ]
+    ] + ["start=graph"] * (not auto.may_start)
     return f"auto({','.join(said)})" if said else "auto"
 
 

@@ -308,37 +308,65 @@ RULES: tuple[Rule, ...] = (
             "off"
         ),
     ),
-    _of_known_layers(lambda c: c.num_start_epochs > 0, lambda c: f"--start {c.start}"),
+    _of_known_layers(lambda c: bool(c.quiet_epochs), lambda c: f"--start {c.start}"),
     (
-        lambda c: c.num_start_epochs > 0 and c.model.kind.is_typed,
+        lambda c: c.starts_on_parts and c.is_isolated,
+        lambda c: (
+            f"--start {c.start} has no effect with --algorithm 0c, which trains on parts in all "
+            "epochs; leave one of the two out"
+        ),
+    ),
+    (
+        lambda c: c.starts_on_parts and c.model.kind.is_typed,
+        lambda c: (
+            f"--start {c.start} is for edges without types, which --model {c.model.model} reads; "
+            "use another model or --start graph"
+        ),
+    ),
+    (
+        lambda c: c.starts_on_parts and bool(c.labels_as_input),
+        lambda c: (
+            f"--start {c.start} sends no rows, but --labels-as-input {c.labels_as_input} are rows "
+            "that vertices of other parts read; drop one of the two"
+        ),
+    ),
+    (
+        lambda c: c.starts_on_parts and c.is_second_order,
+        lambda c: (
+            f"--start {c.start} changes the loss in mid-run, but --optimizer {c.optimizer} keeps "
+            "what it found of it; use another optimizer or --start graph"
+        ),
+    ),
+    (
+        lambda c: bool(c.quiet_epochs) and c.model.kind.is_typed,
         lambda c: (
             f"--start {c.start} trains without edges, but --model {c.model.model} has a map for "
             "each type of them; use another model or --start graph"
         ),
     ),
     (
-        lambda c: c.num_start_epochs > 0 and c.model.reads_edge_features,
+        lambda c: bool(c.quiet_epochs) and c.model.reads_edge_features and not c.starts_on_parts,
         lambda c: (
             f"--start {c.start} trains without edges, but --model {c.model.model} reads their "
             "features; add --edge-features ignore or use --start graph"
         ),
     ),
     (
-        lambda c: c.num_start_epochs > 0 and c.task == "link",
+        lambda c: bool(c.quiet_epochs) and c.task == "link",
         lambda c: (
             f"--start {c.start} trains without rows of others, but --task link scores pairs of "
             "vertices; use --start graph"
         ),
     ),
     (
-        lambda c: c.num_start_epochs > 0 and bool(c.labels_as_input),
+        lambda c: bool(c.quiet_epochs) and bool(c.labels_as_input),
         lambda c: (
             f"--start {c.start} would learn nothing of --labels-as-input {c.labels_as_input}, as "
             "no neighbour gives its labels; drop one of the two"
         ),
     ),
     (
-        lambda c: c.num_start_epochs > 0 and not c.halo_rule.is_synchronous,
+        lambda c: bool(c.quiet_epochs) and not c.halo_rule.is_synchronous,
         lambda c: (
             f"--start {c.start} sends no rows that later epochs could use; use --algorithm cd-0 or "
             "0c, and --halo without delays, turns and memories"
@@ -598,7 +626,7 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
-        lambda c: c.given_halo.is_adaptive and c.num_start_epochs > 0,
+        lambda c: c.given_halo.is_adaptive and bool(c.quiet_epochs),
         lambda c: (
             f"{_halo(c)} measures messages that are the same ones in every epoch, which those of "
             f"--start {c.start} are not; use a codec with the same bits in every row"
@@ -721,10 +749,10 @@ LENGTHS: tuple[Rule, ...] = (
         ),
     ),
     (
-        lambda c: 0 < c.epochs <= c.num_start_epochs,
+        lambda c: 0 < c.epochs <= c.quiet_epochs.stop,
         lambda c: (
-            f"--start {c.start} leaves none of the {c.epochs} epochs to the graph; use fewer, or "
-            "more --epochs"
+            f"--start {c.start} leaves none of the last of {c.epochs} epochs to the graph; use "
+            "fewer, or more --epochs"
         ),
     ),
     (
@@ -735,10 +763,10 @@ LENGTHS: tuple[Rule, ...] = (
         ),
     ),
     (
-        lambda c: 0 < c.epochs - c.num_start_epochs <= c.weight_rule.warm_up_steps,
+        lambda c: 0 < c.epochs - c.restarts_at <= c.weight_rule.warm_up_steps,
         lambda c: (
             f"--weights {c.weights} is plain Adam for all of the epochs; use --epochs "
-            f"{c.num_start_epochs + c.weight_rule.warm_up_steps + 1} or more, or --weights sum"
+            f"{c.restarts_at + c.weight_rule.warm_up_steps + 1} or more, or --weights sum"
         ),
     ),
     (lambda c: c.strategy.rule.delay > _longest_delay(c), _too_late),

@@ -9,12 +9,20 @@ from typing import ClassVar, Literal
 from distgnn.settings.fields import FINITE, Bound, at_least, flag
 
 StopOn = Literal["metric", "loss"]
-_START = re.compile(r"graph|mlp\(([1-9][0-9]{0,8})\)")
+_START = re.compile(r"(mlp|parts)\((?:([0-9]{1,9}):)?([1-9][0-9]{0,8})\)")
 Verify = Literal["none", "rows"]
 FeaturesOn = Literal["auto", "device", "host"]
 LogName = Literal["none", "tensorboard", "mlflow", "wandb"]
 
 _BELOW_SEEDS = Bound("below 2**63", lambda value: value < 2**63, most=2**63 - 1)
+
+
+def _quiet(start: str) -> range:
+    """Return the epochs of a start; none where the words are those of no start."""
+    found = _START.fullmatch(start)
+    if found is None or (found[2] is not None and found[1] == "mlp"):
+        return range(0)
+    return range(int(found[2] or 0), int(found[3]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +41,14 @@ class LoopSettings:
     )
     start: str = flag(
         "graph",
-        "graph, or mlp(N): the first N epochs train the same weights on each vertex alone, without "
-        "its neighbours; they send no rows and are not evaluated (default: %(default)s)",
+        "what the first N epochs train on, which send no rows: mlp(N) each vertex alone, without "
+        "evaluations; parts(N) each part alone, or parts(A:N) those from epoch A on; graph: all "
+        "epochs train on it (default: %(default)s)",
         Bound(
-            "graph, or mlp(N) with N at least 1", lambda value: _START.fullmatch(value) is not None
+            "graph, mlp(N), parts(N) or parts(A:N) with N at least 1 and A below N",
+            lambda value: value == "graph" or bool(_quiet(value)),
         ),
-        metavar="graph|mlp(N)",
+        metavar="graph|mlp(N)|parts(N)",
         is_predicted=True,
     )
     seed: int = flag(
@@ -96,10 +106,19 @@ class LoopSettings:
     )
 
     @property
-    def num_start_epochs(self) -> int:
-        """Number of first epochs that train on each vertex alone."""
-        found = _START.fullmatch(self.start)
-        return int(found[1] or 0) if found else 0
+    def quiet_epochs(self) -> range:
+        """Epochs of the start, which train on each vertex or part alone and send no rows."""
+        return _quiet(self.start)
+
+    @property
+    def starts_on_parts(self) -> bool:
+        """Whether these train on each part alone."""
+        return self.start.startswith("parts")
+
+    @property
+    def restarts_at(self) -> int:
+        """Epoch in which the optimizer begins again; 0 for none."""
+        return 0 if self.starts_on_parts else self.quiet_epochs.stop
 
 
 @dataclass(frozen=True, kw_only=True)

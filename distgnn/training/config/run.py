@@ -86,6 +86,15 @@ class RunSettings(
         return self.given_halo.auto is not None or self.weight_rule.is_chosen
 
     @property
+    def may_start_on_parts(self) -> bool:
+        """Whether the first epochs train on each part alone, or may by a choice of the run."""
+        auto = self.given_halo.auto
+        if self.quiet_epochs or auto is None or not auto.may_start:
+            return self.starts_on_parts
+        has_edges_alone = not (self.model.kind.is_typed or self.labels_as_input)
+        return has_edges_alone and self.task != "link" and not self.is_second_order
+
+    @property
     def is_isolated(self) -> bool:
         """Whether nothing travels (0c)."""
         return self.strategy.is_isolated

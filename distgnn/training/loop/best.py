@@ -72,15 +72,18 @@ class Patience:
         if val_loss < self._lowest_loss:
             self._lowest_loss, self._lowest_at = val_loss, epoch
 
-    def is_out(self, epoch: int, best: Best) -> bool:
+    def is_out(self, epoch: int, best: Best, *, since: int = 0) -> bool:
         """Return whether the run has waited for long enough.
 
         Args:
             epoch: Number of the latest epoch.
             best: Epoch with the best validation metric.
+            since: First epoch that counts as one of waiting.
         """
-        since = self._lowest_at if self._reads_loss else best.epoch
-        return bool(self._num_epochs) and since is not None and epoch - since >= self._num_epochs
+        best_at = self._lowest_at if self._reads_loss else best.epoch
+        if not self._num_epochs or best_at is None:
+            return False
+        return epoch - max(best_at, since - 1) >= self._num_epochs
 
     def state(self) -> dict[str, Any]:
         """Return what the next epochs depend on, as JSON values."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -48,6 +48,24 @@ class TaskInputs(Protocol):
         """(num,) int64. Roots whose scores the loss reads."""
 
 
+class PartsPass(NamedTuple):
+    """A part as a graph of its own, as 0c has it: epochs of a start train on it.
+
+    Attributes:
+        graph: The part alone; nothing travels on it.
+        features: (graph.num_rows, num_features) input.
+        read: (num_train,) int64. Rows of its scores that are those of the run's graph; None where
+            they are all, in order.
+        coverage: Share of in-edges of a training vertex that start on its part, as the mean over
+            those of all ranks; in [0, 1].
+    """
+
+    graph: LocalGraph
+    features: Rows
+    read: Tensor | None
+    coverage: float
+
+
 @dataclass(frozen=True)
 class RunGraphs:
     """Graphs and features that a model runs on.
@@ -62,6 +80,7 @@ class RunGraphs:
         fetched_bytes: Payload bytes that this rank sent for the features of leaves.
         savings: A line for each exact saving: its effect in this run, or why it is off.
         screened: Graph of evaluations over coded rows; None where there are none, or one rank.
+        parts: Part of its own that the first epochs train on; None where none do, or one rank.
     """
 
     training: LocalGraph
@@ -72,6 +91,7 @@ class RunGraphs:
     fetched_bytes: int
     savings: tuple[str, ...]
     screened: LocalGraph | None = None
+    parts: PartsPass | None = None
 
     @property
     def setup_bytes_sent(self) -> int:
@@ -134,14 +154,12 @@ def build_graphs(
     exact.add_setup_bytes(setup.take_bytes())
     screened = _screened(config, exact)
     features, fetched = inputs.features, 0
+    exchange = build_exchange(config, group, device)
     if config.is_isolated:
         features, fetched = _with_leaves(features, part, blocks, group)
-        part, num_roots = isolated_part(part), part.num_roots
-        blocks = plan_edges(config, part, setup, walk_orders)
-        exchange = build_exchange(config, group, device)
-        training = LocalGraph(part, blocks, exchange, num_roots=num_roots)
+        training = _isolated(config, part, exchange, walk_orders)
     else:
-        training = exact.with_exchange(build_exchange(config, group, device))
+        training = exact.with_exchange(exchange)
     if config.model.kind.is_typed and not inputs.features.shape[1]:
         training.use_relation_sources(exact.find_relation_sources())
     # Evaluation finds the memory that the epoch has just left.
@@ -170,17 +188,68 @@ def build_graphs(
         num_edge_features=edge_columns,
         has_edge_weights=part.edge_weight is not None,
     )
-    if why_not_restricted(config):
-        savings = describe(edge_fractions=())
-        rows = inputs.wanted
-        return RunGraphs(training, features, rows, exact, degree, fetched, savings, screened)
-    field = _restricted(config, training, inputs, part, is_input_static=is_input_static)
-    savings = describe(edge_fractions=field.edge_fractions)
-    # A last layer that needs nearly all edges runs on all rows, though the loss reads some.
-    is_whole = field.level(config.model.layers - 1) is training
-    loss_rows = inputs.wanted if is_whole else None
-    rest = loss_rows, exact, degree, fetched, savings, screened
-    return RunGraphs(field, field.inputs(features), *rest)
+    runs_on: LocalGraph = training
+    loss_rows: Tensor | None = inputs.wanted
+    fractions: Sequence[float] = ()
+    if not why_not_restricted(config):
+        own_part = isolated_part(part) if config.is_isolated else part
+        field = _restricted(config, training, inputs, own_part, is_input_static=is_input_static)
+        runs_on, features, fractions = field, field.inputs(features), field.edge_fractions
+        # A last layer that needs nearly all edges runs on all rows, though the loss reads some.
+        loss_rows = inputs.wanted if _is_whole(config, field, training) else None
+    parts = None
+    if config.may_start_on_parts and group.size > 1:
+        parts, more = _parts(config, inputs, part, exact, training, loss_rows, walk_orders)
+        fetched += more
+    savings = describe(edge_fractions=fractions)
+    return RunGraphs(runs_on, features, loss_rows, exact, degree, fetched, savings, screened, parts)
+
+
+def _isolated(
+    config: TrainConfig, part: Part, exchange: Exchange, walk_orders: WalkOrders
+) -> LocalGraph:
+    """Return a part as a graph of its own, whose roots count in statistics; collective."""
+    alone = isolated_part(part)
+    setup = Synchronous(exchange.group, first_tag=SETUP_TAG)
+    blocks = plan_edges(config, alone, setup, walk_orders)
+    return LocalGraph(alone, blocks, exchange, num_roots=part.num_roots)
+
+
+def _parts(
+    config: TrainConfig,
+    inputs: TaskInputs,
+    part: Part,
+    exact: LocalGraph,
+    training: LocalGraph,
+    loss_rows: Tensor | None,
+    walk_orders: WalkOrders,
+) -> tuple[PartsPass, int]:
+    """Return what a start on parts trains on, and the bytes of features sent; collective."""
+    group, device = exact.group, exact.device
+    graph = _isolated(config, part, Synchronous(group, device=device), walk_orders)
+    graph.mask_seeds = training.mask_seeds
+    graph.exchange.buffers = exact.exchange.buffers
+    graph.exchange.seeds = training.mask_seeds
+    rows, fetched = _with_leaves(inputs.features, part, exact.blocks, group)
+    if config.static_input:
+        graph.set_static(rows)
+    degrees = [each.in_degree[inputs.wanted] for each in (graph, exact)]
+    own = torch.where(degrees[1] > 0, degrees[0] / degrees[1].clamp(min=1), 1.0)
+    total = torch.tensor([float(own.sum()), float(len(own))], dtype=torch.float64)
+    group.all_reduce(total)
+    coverage = float(total[0] / total[1].clamp(min=1))
+    if loss_rows is not None:
+        return PartsPass(graph, rows, None, coverage), fetched
+    is_static = not why_not_static(config, is_sparse=rows.is_sparse)
+    alone = isolated_part(part)
+    field = _restricted(config, graph, inputs, alone, is_input_static=is_static)
+    read = inputs.wanted if _is_whole(config, field, graph) else None
+    return PartsPass(field, field.inputs(rows), read, coverage), fetched
+
+
+def _is_whole(config: TrainConfig, field: ReceptiveField, graph: LocalGraph) -> bool:
+    """Return whether the last layer runs on all rows of a graph."""
+    return field.level(config.model.layers - 1) is graph
 
 
 def _screened(config: TrainConfig, exact: LocalGraph) -> LocalGraph | None:
@@ -313,6 +382,20 @@ def why_not_restricted(config: TrainConfig) -> str:
     return config.model.kind.why_not_restricted(config.model)
 
 
+def describe_start(config: TrainConfig) -> str:
+    """Describe in words which epochs are not of the graph, and what they are of; empty if none.
+
+    Args:
+        config: The run.
+    """
+    quiet = config.quiet_epochs
+    after = f" from epoch {quiet.start} on" if quiet.start else ""
+    if config.starts_on_parts:
+        return f"{len(quiet)} epochs on each part alone{after}, which send no rows"
+    evaluated = "which send no rows and are not evaluated"
+    return f"{len(quiet)} epochs on each vertex alone, {evaluated}" if quiet else ""
+
+
 def describe_savings(
     config: TrainConfig,
     *,
@@ -355,11 +438,8 @@ def describe_savings(
             "input, drawn in each epoch; the others are the loss"
         )
     lines += _stored(config)
-    if config.num_start_epochs:
-        lines.append(
-            f"start: {config.num_start_epochs} epochs on each vertex alone, which send no rows and "
-            "are not evaluated"
-        )
+    if start := describe_start(config):
+        lines.append(f"start: {start}")
     if config.task == "link":
         lines.append("links: rows of the ends of edges and of random pairs are sent besides")
     if config.halo_codecs != EXACT_CODECS:

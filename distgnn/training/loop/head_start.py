@@ -1,4 +1,4 @@
-"""Graph and input of each step: the graph of the run, or at first each vertex alone."""
+"""Graph and input of each step: that of the run, or at first each vertex or each part alone."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ from distgnn.training.loop.graphs import plan_edges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from distgnn.ops.rows import Rows
     from distgnn.optim.optimizers import Optimizer
     from distgnn.partition.directory.store import Part
     from distgnn.training.config.settings import TrainConfig
     from distgnn.training.data.label_input import Input
-    from distgnn.training.loop.graphs import RunGraphs, TaskInputs
+    from distgnn.training.loop.graphs import PartsPass, RunGraphs, TaskInputs
+
+TRIAL_EPOCHS = 2
+"""Epochs of the graph before a run tries parts; it has at least twice as many after them."""
 
 
 class Pass(NamedTuple):
@@ -30,14 +34,26 @@ class Pass(NamedTuple):
     Attributes:
         graph: Graph that the layers run on.
         rows: (graph.num_rows, num_features).
+        read: (num_train,) int64. Rows of the scores that the loss takes as those of the run's
+            graph; None for all, in order.
     """
 
     graph: LocalGraph
     rows: Rows
+    read: Tensor | None = None
 
 
 class Course(Protocol):
-    """Decides what each epoch trains on."""
+    """Decides what each epoch trains on.
+
+    Attributes:
+        quiet: Epochs that train on something else, and send no rows. What decides on them while a
+            run trains may end them with the latest epoch.
+        coverage: Share of in-edges that these epochs see; 0 where they see none.
+    """
+
+    quiet: range
+    coverage: float
 
     def begin_epoch(self, epoch: int) -> None:
         """Prepare for an epoch; collective.
@@ -65,7 +81,10 @@ class OnGraph:
         source: Its input.
     """
 
+    coverage = 0.0
+
     def __init__(self, graph: LocalGraph, source: Input) -> None:
+        self.quiet = range(0)
         self._graph = graph
         self._source = source
 
@@ -113,6 +132,7 @@ class MlpStart(OnGraph):
         optimizer: Optimizer,
     ) -> None:
         super().__init__(graph, source)
+        self.quiet = config.quiet_epochs
         self._config = config
         self._graphs = graphs
         self._inputs = inputs
@@ -121,21 +141,56 @@ class MlpStart(OnGraph):
 
     def begin_epoch(self, epoch: int) -> None:
         """Build the start when it begins, free it when it ends; see `Course`."""
-        num_epochs = self._config.num_start_epochs
-        if epoch < num_epochs:
+        if epoch in self.quiet:
             self._alone = self._alone or _alone(self._config, self._graphs, self._inputs)
         else:
             self._alone = None
-        if epoch == num_epochs:
+        if epoch == self.quiet.stop:
             self._optimizer.load_state_dict({})
 
     def is_evaluated(self, epoch: int) -> bool:
         """Return whether the graph is trained on; an evaluation sends rows."""
-        return epoch >= self._config.num_start_epochs
+        return epoch not in self.quiet
 
     def take(self) -> Pass:
         """Return graph and input of this epoch."""
         return self._alone or super().take()
+
+
+class PartsStart(OnGraph):
+    """The first epochs, or some of them, train each part as a graph of its own.
+
+    No row travels in these, as in 0c; gradients and statistics do. Vertices see the edges of their
+    part alone, so the loss is nearly the same, and the optimizer goes on.
+
+    Args:
+        graph: Graph of the training pass.
+        source: Its input.
+        parts: The part alone.
+        quiet: Epochs on it.
+
+    References:
+        Md et al., "DistGNN", SC 2021, for 0c; Ramezani et al., "LLCG", ICLR 2022, for epochs on
+        parts that others correct.
+    """
+
+    def __init__(self, graph: LocalGraph, source: Input, *, parts: PartsPass, quiet: range) -> None:
+        super().__init__(graph, source)
+        self.quiet, self.coverage = quiet, parts.coverage
+        self._parts: Pass | None = Pass(parts.graph, parts.features, parts.read)
+        self._is_quiet = False
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Free the part where its epochs have ended; see `Course`."""
+        self._is_quiet = epoch in self.quiet
+        if epoch >= self.quiet.stop:
+            self._parts = None
+
+    def take(self) -> Pass:
+        """Return graph and input of this epoch."""
+        if self._is_quiet and self._parts is not None:
+            return self._parts
+        return super().take()
 
 
 def build_course(
@@ -154,10 +209,25 @@ def build_course(
         inputs: Its inputs.
         optimizer: Its optimizer.
     """
-    if not config.num_start_epochs:
+    if graphs.parts is not None:
+        quiet = config.quiet_epochs or chosen_epochs(config.epochs, graphs.parts.coverage)
+        return PartsStart(graphs.training, source, parts=graphs.parts, quiet=quiet)
+    if not config.quiet_epochs or config.starts_on_parts:
         return OnGraph(graphs.training, source)
     shared = {"config": config, "graphs": graphs, "inputs": inputs, "optimizer": optimizer}
     return MlpStart(graphs.training, source, **shared)  # type: ignore[arg-type]
+
+
+def chosen_epochs(num_epochs: int, coverage: float) -> range:
+    """Return the epochs on parts that a run may choose: rows travel in the others.
+
+    Args:
+        num_epochs: Epochs of the run.
+        coverage: Share of in-edges that epochs on parts see. Twice the share that they do not see
+            is that of the epochs at the end, so that none are on parts that see less than half.
+    """
+    stop = min(int((2 * coverage - 1) * num_epochs), num_epochs - 1)
+    return range(TRIAL_EPOCHS, stop) if stop > 3 * TRIAL_EPOCHS else range(0)
 
 
 def _alone(config: TrainConfig, graphs: RunGraphs, inputs: TaskInputs) -> Pass:

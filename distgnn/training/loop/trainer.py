@@ -187,7 +187,7 @@ class Trainer:
         is_wanted = may_replay(self.config, trace, self.inputs.features) and self.gnn is not None
         # Pairs of vertices, and labels that are given, are drawn again; some steps decompose.
         is_same = self.config.task != "link" and not self.config.labels_as_input
-        is_same = is_same and not (self.config.is_second_order or self.config.num_start_epochs)
+        is_same = is_same and not (self.config.is_second_order or self.course.quiet)
         is_same = is_same and not self.config.weight_rule.warm_up_steps
         self.steps = build_repeated(
             "a step", self._step, self.graph, is_wanted=is_wanted and is_same
@@ -222,7 +222,9 @@ class Trainer:
 
     def _differentiate(self) -> torch.Tensor:
         """Return this rank's share of the loss, with its gradients summed over ranks."""
-        scores = self._call(*self.course.take())
+        graph, rows, read = self.course.take()
+        scores = self._call(graph, rows)
+        scores = scores if read is None else scores[read]
         loss: torch.Tensor = self.objective.loss(scores)
         loss.backward()  # type: ignore[no-untyped-call]
         self.weights.after_backward(self.model)
@@ -334,7 +336,8 @@ class Trainer:
     def is_done(self) -> bool:
         """Whether no epoch is left to train."""
         # While epochs are held, the best one is not known, but it is recent.
-        is_out = not self.screen.held and self.patience.is_out(self.num_epochs - 1, self.best)
+        latest, since = self.num_epochs - 1, self.course.quiet.stop
+        is_out = not self.screen.held and self.patience.is_out(latest, self.best, since=since)
         return is_out or self.num_epochs >= self.until
 
     def check_weights(self) -> None:
