@@ -40,7 +40,7 @@ class Found(NamedTuple):
     """
 
     epochs: list[dict[str, float]]
-    words: tuple[str, str]
+    words: list[str]
 
 
 def train(hosts: Lab, parts: Path, flags: list[str], options: argparse.Namespace) -> Found:
@@ -58,8 +58,8 @@ def train(hosts: Lab, parts: Path, flags: list[str], options: argparse.Namespace
     if job.wait():
         raise SystemExit(job.out.read_text())
     summary = json.loads((run / "summary.json").read_text())
-    chosen = summary.get("strategy", ""), summary.get("weights_strategy", "")
-    return Found(epochs_of(run), chosen)
+    named = ("strategy", "weights_strategy", "start_strategy")
+    return Found(epochs_of(run), [summary.get(name, "") for name in named])
 
 
 def set_rate(hosts: Lab, rate: str) -> None:
@@ -88,7 +88,7 @@ def lines_of(found: dict[str, Found], options: argparse.Namespace) -> list[str]:
     header = ["run"]
     for rate in options.rates:
         header += [f"{rate}: seconds", "ms of a late epoch"]
-    rows_words, weights_words = found["auto"].words
+    rows_words, weights_words, start = found["auto"].words
     return [
         f"`{GRAPH}`, `{' '.join(MODEL)}`,",
         f"{options.hosts} hosts, one rank each, gloo. Each rate holds for {options.epochs} epochs;",
@@ -96,7 +96,7 @@ def lines_of(found: dict[str, Found], options: argparse.Namespace) -> list[str]:
         "",
         *table([*header, "in all (s)"], rows),
         "",
-        f"Rows were `{rows_words}`, gradients `{weights_words}`.",
+        f"Rows were `{rows_words}`, gradients `{weights_words}`, the start `{start or 'graph'}`.",
     ]
 
 

@@ -26,9 +26,10 @@ from distgnn.kernels.devices import PROCESSOR
 from distgnn.nn.config import ModelConfig
 from distgnn.training.config.codecs import halo_text, parse_halo, parse_weights
 from distgnn.training.config.settings import TrainConfig
-from distgnn.training.loop import head_start
+from distgnn.training.loop import graphs as run_graphs
 from distgnn.training.loop.controllers import NoController
-from distgnn.training.loop.head_start import PartsStart, chosen_epochs
+from distgnn.training.loop.graphs import chosen_epochs
+from distgnn.training.loop.head_start import PartsStart
 from distgnn.training.loop.trainer import Trainer
 from distgnn.weights.rule import SUM
 from distgnn.weights.traffic import WeightTraffic
@@ -506,6 +507,7 @@ def course_of(graph_s, metrics=None):
 
     def on_rank(group):
         codes = codes_of(group, lambda codes: [SLOW] * 40, halo="auto(every=5)", epochs=40)
+        codes._has_parts = True
         codes._course.quiet, codes._course.coverage = range(2, 20), 0.5
         notes = []
         for epoch in range(40):
@@ -548,7 +550,7 @@ def test_a_resumed_run_goes_on_where_parts_were_left_or_will_be(links, tmp_path,
     links[0][:] = [SLOW]
     # Parts are always worth it.
     monkeypatch.setattr(PartsStart, "coverage", property(lambda self: 99.0, lambda self, _: None))
-    monkeypatch.setattr(head_start, "chosen_epochs", lambda num_epochs, coverage: range(2, 12))
+    monkeypatch.setattr(run_graphs, "chosen_epochs", lambda num_epochs, coverage: range(2, 12))
     options = {"halo": "auto(loss=0.9,every=3)", "weights": "auto", "hidden": 48, "epochs": 20}
     straight = trained(options)
     figures = straight[0][1]
@@ -581,7 +583,7 @@ def test_a_start_that_is_asked_for_stays(links):
 def test_a_run_that_began_on_one_rank_does_not_go_on_with_parts():
     def on_rank(group):
         codes = codes_of(group, lambda codes: [FAST], halo="auto", epochs=40)
-        codes._course.quiet = range(2, 20)
+        codes._has_parts, codes._course.quiet = True, range(2, 20)
         codes.load_state({})
         return codes._course.quiet
 

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from distgnn.training.config.settings import TrainConfig
 
 
+TRIAL_EPOCHS = 2
+"""Epochs of the graph before a run tries parts; it has at least twice as many after them."""
+
+
 class TaskInputs(Protocol):
     """Inputs of a task: features, and the roots whose scores it reads."""
 
@@ -56,6 +60,7 @@ class PartsPass(NamedTuple):
         features: (graph.num_rows, num_features) input.
         read: (num_train,) int64. Rows of its scores that are those of the run's graph; None where
             they are all, in order.
+        quiet: Epochs that train on it.
         coverage: Share of in-edges of a training vertex that start on its part, as the mean over
             those of all ranks; in [0, 1].
     """
@@ -63,6 +68,7 @@ class PartsPass(NamedTuple):
     graph: LocalGraph
     features: Rows
     read: Tensor | None
+    quiet: range
     coverage: float
 
 
@@ -199,8 +205,11 @@ def build_graphs(
         loss_rows = inputs.wanted if _is_whole(config, field, training) else None
     parts = None
     if config.may_start_on_parts and group.size > 1:
-        parts, more = _parts(config, inputs, part, exact, training, loss_rows, walk_orders)
-        fetched += more
+        coverage = _coverage(inputs, part, group)
+        if quiet := config.quiet_epochs or chosen_epochs(config.epochs, coverage):
+            given = exact, training, loss_rows
+            parts, more = _parts(config, inputs, part, *given, walk_orders, quiet, coverage)
+            fetched += more
     savings = describe(edge_fractions=fractions)
     return RunGraphs(runs_on, features, loss_rows, exact, degree, fetched, savings, screened, parts)
 
@@ -223,6 +232,8 @@ def _parts(
     training: LocalGraph,
     loss_rows: Tensor | None,
     walk_orders: WalkOrders,
+    quiet: range,
+    coverage: float,
 ) -> tuple[PartsPass, int]:
     """Return what a start on parts trains on, and the bytes of features sent; collective."""
     group, device = exact.group, exact.device
@@ -233,18 +244,35 @@ def _parts(
     rows, fetched = _with_leaves(inputs.features, part, exact.blocks, group)
     if config.static_input:
         graph.set_static(rows)
-    degrees = [each.in_degree[inputs.wanted] for each in (graph, exact)]
-    own = torch.where(degrees[1] > 0, degrees[0] / degrees[1].clamp(min=1), 1.0)
-    total = torch.tensor([float(own.sum()), float(len(own))], dtype=torch.float64)
-    group.all_reduce(total)
-    coverage = float(total[0] / total[1].clamp(min=1))
     if loss_rows is not None:
-        return PartsPass(graph, rows, None, coverage), fetched
+        return PartsPass(graph, rows, None, quiet, coverage), fetched
     is_static = not why_not_static(config, is_sparse=rows.is_sparse)
     alone = isolated_part(part)
     field = _restricted(config, graph, inputs, alone, is_input_static=is_static)
     read = inputs.wanted if _is_whole(config, field, graph) else None
-    return PartsPass(field, field.inputs(rows), read, coverage), fetched
+    return PartsPass(field, field.inputs(rows), read, quiet, coverage), fetched
+
+
+def _coverage(inputs: TaskInputs, part: Part, group: Group) -> float:
+    """Return the share of in-edges that training vertices have on their parts; collective."""
+    wanted = inputs.wanted.numpy(force=True)
+    own, whole = np.diff(part.indptr)[wanted], np.asarray(part.in_degree)[wanted]
+    shares = np.where(whole > 0, own / np.maximum(whole, 1), 1.0)
+    total = torch.tensor([shares.sum(), len(shares)], dtype=torch.float64)
+    group.all_reduce(total)
+    return float(total[0] / total[1].clamp(min=1))
+
+
+def chosen_epochs(num_epochs: int, coverage: float) -> range:
+    """Return the epochs on parts that a run may choose: rows travel in the others.
+
+    Args:
+        num_epochs: Epochs of the run.
+        coverage: Share of in-edges that epochs on parts see. Twice the share that they do not see
+            is that of the epochs at the end, so that none are on parts that see less than half.
+    """
+    stop = min(int((2 * coverage - 1) * num_epochs), num_epochs - 1)
+    return range(TRIAL_EPOCHS, stop) if stop > 3 * TRIAL_EPOCHS else range(0)
 
 
 def _is_whole(config: TrainConfig, field: ReceptiveField, graph: LocalGraph) -> bool:

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from distgnn.training.data.label_input import Input
     from distgnn.training.loop.graphs import PartsPass, RunGraphs, TaskInputs
 
-TRIAL_EPOCHS = 2
-"""Epochs of the graph before a run tries parts; it has at least twice as many after them."""
-
 
 class Pass(NamedTuple):
     """Graph and input of a training pass.
@@ -166,17 +163,16 @@ class PartsStart(OnGraph):
     Args:
         graph: Graph of the training pass.
         source: Its input.
-        parts: The part alone.
-        quiet: Epochs on it.
+        parts: The part alone, and the epochs on it.
 
     References:
         Md et al., "DistGNN", SC 2021, for 0c; Ramezani et al., "LLCG", ICLR 2022, for epochs on
         parts that others correct.
     """
 
-    def __init__(self, graph: LocalGraph, source: Input, *, parts: PartsPass, quiet: range) -> None:
+    def __init__(self, graph: LocalGraph, source: Input, parts: PartsPass) -> None:
         super().__init__(graph, source)
-        self.quiet, self.coverage = quiet, parts.coverage
+        self.quiet, self.coverage = parts.quiet, parts.coverage
         self._parts: Pass | None = Pass(parts.graph, parts.features, parts.read)
         self._is_quiet = False
 
@@ -210,24 +206,11 @@ def build_course(
         optimizer: Its optimizer.
     """
     if graphs.parts is not None:
-        quiet = config.quiet_epochs or chosen_epochs(config.epochs, graphs.parts.coverage)
-        return PartsStart(graphs.training, source, parts=graphs.parts, quiet=quiet)
+        return PartsStart(graphs.training, source, graphs.parts)
     if not config.quiet_epochs or config.starts_on_parts:
         return OnGraph(graphs.training, source)
     shared = {"config": config, "graphs": graphs, "inputs": inputs, "optimizer": optimizer}
     return MlpStart(graphs.training, source, **shared)  # type: ignore[arg-type]
-
-
-def chosen_epochs(num_epochs: int, coverage: float) -> range:
-    """Return the epochs on parts that a run may choose: rows travel in the others.
-
-    Args:
-        num_epochs: Epochs of the run.
-        coverage: Share of in-edges that epochs on parts see. Twice the share that they do not see
-            is that of the epochs at the end, so that none are on parts that see less than half.
-    """
-    stop = min(int((2 * coverage - 1) * num_epochs), num_epochs - 1)
-    return range(TRIAL_EPOCHS, stop) if stop > 3 * TRIAL_EPOCHS else range(0)
 
 
 def _alone(config: TrainConfig, graphs: RunGraphs, inputs: TaskInputs) -> Pass:

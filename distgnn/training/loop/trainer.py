@@ -205,6 +205,8 @@ class Trainer:
         self.model.train()
         self.lr.begin_epoch(self.num_epochs)
         self.course.begin_epoch(self.num_epochs)
+        if self.num_epochs >= self.course.quiet.stop:
+            self.graphs = replace(self.graphs, parts=None)
         if self.gnn is None:
             seed = self.graph.mask_seeds.epoch_seed ^ self.group.rank
             with seeded(seed, self.graph.device):

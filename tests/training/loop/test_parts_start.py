@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -127,6 +129,20 @@ def test_parts_may_come_after_some_epochs_of_the_graph():
 def test_one_rank_has_the_whole_graph():
     found, whole = (trained(1, config_of(start=start)) for start in ("parts(2)", "graph"))
     assert values_of(found, "loss") == values_of(whole, "loss")
+
+
+def test_parts_are_freed_where_they_end():
+    graph = make_graph("random")
+    parts = cut(graph, 3)
+
+    def on_rank(group):
+        trainer = Trainer(config_of(), ends_of(graph), parts[group.rank], group)
+        alone = weakref.ref(trainer.graphs.parts.graph)
+        found = [alone() is not None for _ in trainer.epochs()]
+        gc.collect()
+        return [*found[:2], alone() is not None]
+
+    assert run_ranks(3, on_rank) == [[True, True, False]] * 3
 
 
 def test_the_optimizer_goes_on():
