@@ -181,6 +181,9 @@ class AutoCodes:
         # Also a link that nobody waits for may have become faster.
         is_changed = is_scored and self._scored_every > self._rule.every
         is_changed |= self._is_changed(records)
+        if epoch == self._course.quiet.start:
+            # No epoch on parts waits for rows.
+            self._waited_s = None
         if is_scored:
             self._scored_every *= 2
             self._scored_next = epoch + self._scored_every
@@ -215,6 +218,9 @@ class AutoCodes:
             return True
         if epoch != quiet.start + 1 + _COMPARED:
             return False
+        if not self._on_graph_s:
+            # The epoch to compare with ran elsewhere.
+            return True
         # Others' work only makes epochs longer.
         least_s = min([*self._on_parts_s, record["epoch_s"]])
         return bool(WITHIN * least_s > self._course.coverage * min(self._on_graph_s))
@@ -222,7 +228,7 @@ class AutoCodes:
     def _has_stalled(self, record: Record) -> bool:
         """Return whether the metric has not risen for two looks by more than a code may change."""
         metric, epoch = record.get("val_metric"), record["epoch"]
-        if metric is None:
+        if metric is None or not math.isfinite(metric):
             return False
         sign = -1 if self._trainer.objective.measure.is_lower_better else 1
         merit, risen_at, since = sign * metric, epoch, 0
@@ -255,7 +261,9 @@ class AutoCodes:
         if self._has_weights:
             kind = "exact" if self.weight_bits == CHOICES[0] else "coded"
             seen_s = min(one["weight_sync_s"] for one in records)
-            self._late_sums_s[kind] = max(seen_s - self._sums_s(self.weight_bits, link), 0.0)
+            late_s = max(seen_s - self._sums_s(self.weight_bits, link), 0.0)
+            # Of the slowest rank, as a checkpoint keeps that of one.
+            self._late_sums_s[kind] = _most(self._trainer.group, late_s)[0]
         waits, works = list[float](), list[float]()
         for one in records:
             # Ranks wait for rows, and for slower ranks; more than the wire is the latter.
@@ -457,8 +465,7 @@ class AutoCodes:
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned."""
         if self._has_parts:
-            # A run that began on one rank had the whole graph.
-            self._course.quiet = range(*state.get("quiet", (0, 0)))
+            self._course.quiet = self._quiet_of(state)
         if not state:
             return
         self._risen = state.get("risen")
@@ -475,6 +482,16 @@ class AutoCodes:
         self._scored_every = state.get("scored_every", self._scored_every)
         self._looks_below, self._hidden_s = state["looks_below"], state["hidden_s"]
         self._apply()
+
+    def _quiet_of(self, state: dict[str, Any]) -> range:
+        """Return the epochs on parts of a run that goes on; it may be a shorter one than it was."""
+        # A run that began on one rank had the whole graph.
+        saved, planned = range(*state.get("quiet", (0, 0))), self._course.quiet
+        epoch = self._trainer.num_epochs
+        if not saved or epoch >= saved.stop:
+            return saved
+        stop = max(min(saved.stop, planned.stop), epoch)
+        return range(saved.start, stop) if stop > saved.start else range(0)
 
 
 def choice_of(seconds: dict[tuple[Bits, Bits], float]) -> tuple[Bits, Bits]:

@@ -155,6 +155,8 @@ def predict_host_bytes(graphs: RunGraphs) -> int:
     if not isinstance(features, HostRows) or not level.is_static(features):
         return 0
     num_rows = exact.num_rows
+    if graphs.parts is not None:
+        num_rows += graphs.parts.graph.num_rows
     if graphs.training.num_rows > exact.num_rows:
         num_rows += graphs.training.num_rows
     if level.own_index is not None:
@@ -210,9 +212,11 @@ def device_bytes(config: TrainConfig, ends: DataInfo, part: PartSizes, *, featur
         columns = is_static * _COLUMN_COPIES * value_bytes * COLUMNS
         placed = 2 * max(SLICE_BYTES, row_bytes) + columns
     is_drawn = config.model.input_dropout > 0 or config.labels_as_input > 0
+    # Vertices of other parts are rows of a part alone, too.
+    most_rows = num_clones if config.may_start_on_parts else num_rows
     working = working_bytes(
         model,
-        [num_rows] * len(model.hidden),
+        [most_rows] * len(model.hidden),
         num_rows,
         kept_input_bytes=is_here * is_drawn * value_bytes * ends.num_features,
         is_device=True,
@@ -316,6 +320,10 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
             memory[number] -= part.num_roots * manifest.num_features * ITEM_BYTES
             memory[number] += num_inputs * input_bytes
         layer_rows = [int(rows.targets[number]) for rows in found.rows[: len(model.hidden)]]
+        has_parts = found.may_start_on_parts and manifest.num_parts > 1
+        num_clones = part.num_roots + part.num_leaves
+        if has_parts:
+            layer_rows = [num_clones] * len(layer_rows)
         is_kept = not (is_static or manifest.has_sparse_features)
         memory[number] += is_static * input_bytes
         memory[number] += part.num_edges * edge_bytes + score_bytes(model, part.num_edges)
@@ -328,8 +336,7 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
         memory[number] += moment_bytes(
             model, found.weights.num_moments, num_missing_rows=num_learned
         )
-        if found.may_start_on_parts and manifest.num_parts > 1:
-            num_clones = part.num_roots + part.num_leaves
+        if has_parts:
             row_bytes = (1 + is_static) * model.num_features * found.feature_bytes
             if manifest.has_sparse_features:
                 row_bytes = _ENTRY_BYTES * part.feature_nnz // max(part.num_roots, 1)

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from distgnn.comm.mirror import MirrorGroup
 from distgnn.comm.single import SingleGroup
 from distgnn.datasets.graph import Graph
+from distgnn.exchange.rule import HaloRule
 from distgnn.forecast.pace import Pace, compute_seconds
 from distgnn.forecast.traffic import Forecast, LayerRows
 from distgnn.ops import SparseRows
@@ -240,6 +241,9 @@ def on_sample(part: Part, ends: DataInfo, config: TrainConfig, max_edges: int) -
     if config.optimizer == "kfac":
         # The first epochs read and decompose factors each, and would be all that a rehearsal sees.
         alone = replace(alone, kfac=str(replace(parse(config.kfac), first=1)))
+    if (auto := config.given_halo.auto) is not None:
+        # A rehearsal is of the graph, whose cut the sample does not have.
+        alone = replace(alone, halo=halo_text(HaloRule(auto=replace(auto, may_start=False))))
     if config.given_halo.is_adaptive:
         # The mirror knows no bits of the rows of others, and uniform ones take as long.
         alone = replace(alone, preset=None, halo=halo_text(config.given_halo.plain))

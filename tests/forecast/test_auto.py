@@ -14,6 +14,7 @@ from training import ends_of, make_config
 import distgnn as dg
 from distgnn.api.job import Job
 from distgnn.api.source import SourceOptions
+from distgnn.api.strategy import spell_out
 from distgnn.api.training import Training
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
@@ -21,6 +22,7 @@ from distgnn.exchange.route import plan_route
 from distgnn.forecast import auto
 from distgnn.forecast.auto import CHOICES, AutoCodes, choice_of, code_seconds, try_link
 from distgnn.forecast.pace import Link
+from distgnn.forecast.rehearsal import on_sample
 from distgnn.forecast.traffic import planned_bytes, planned_weights
 from distgnn.kernels.devices import PROCESSOR
 from distgnn.nn.config import ModelConfig
@@ -502,6 +504,17 @@ def test_a_look_counts_with_the_evaluations_of_the_next_epoch(links, monkeypatch
     assert records[5]["eval_s"] >= 0.2
 
 
+def of_parts(monkeypatch):
+    """Let runs choose epochs 2 to 12 at most for parts, which are always worth it."""
+    monkeypatch.setattr(PartsStart, "coverage", property(lambda self: 99.0, lambda self, _: None))
+    stop = 12
+
+    def chosen(num_epochs, coverage):
+        return range(2, min(stop, num_epochs - 1))
+
+    monkeypatch.setattr(run_graphs, "chosen_epochs", chosen)
+
+
 def course_of(graph_s, metrics=None):
     """Figures of a run whose epochs on the graph take so long, and those on parts one second."""
 
@@ -548,9 +561,7 @@ def test_parts_are_left_where_the_metric_has_not_risen_for_two_looks():
 
 def test_a_resumed_run_goes_on_where_parts_were_left_or_will_be(links, tmp_path, monkeypatch):
     links[0][:] = [SLOW]
-    # Parts are always worth it.
-    monkeypatch.setattr(PartsStart, "coverage", property(lambda self: 99.0, lambda self, _: None))
-    monkeypatch.setattr(run_graphs, "chosen_epochs", lambda num_epochs, coverage: range(2, 12))
+    of_parts(monkeypatch)
     options = {"halo": "auto(loss=0.9,every=3)", "weights": "auto", "hidden": 48, "epochs": 20}
     straight = trained(options)
     figures = straight[0][1]
@@ -588,6 +599,48 @@ def test_a_run_that_began_on_one_rank_does_not_go_on_with_parts():
         return codes._course.quiet
 
     assert run_ranks(3, on_rank) == [range(0)] * 3
+
+
+def test_a_run_that_is_shortened_ends_on_the_graph(links, tmp_path, monkeypatch):
+    links[0][:] = [SLOW]
+    of_parts(monkeypatch)
+    options = {"halo": "auto(loss=0.9)", "hidden": 48}
+    trained({**options, "epochs": 16}, stop=4, folder=tmp_path)
+    found = trained({**options, "epochs": 8}, folder=tmp_path, resume=True)
+    assert found[0][1]["start_strategy"] == "parts(2:7)"
+    assert [record["halo_bytes_sent"] > 0 for record in found[0][0]] == [False] * 3 + [True]
+
+
+def test_parts_end_where_no_epoch_of_the_graph_was_timed(links, tmp_path, monkeypatch):
+    links[0][:] = [SLOW]
+    of_parts(monkeypatch)
+    options = {"halo": "auto(loss=0.9)", "epochs": 14}
+    trained(options, stop=1, folder=tmp_path)
+    graph = make_graph("random", num_vertices=60)
+    config = make_config(**{**OPTIONS, **options})
+
+    def alone(group):
+        trainer = Trainer(config, ends_of(graph), cut(graph, 1)[0], group)
+        trainer.resume(trainer.checkpoints(tmp_path))
+        next(trainer.epochs())
+        trainer.save(trainer.checkpoints(tmp_path))
+
+    run_ranks(1, alone)
+    found = trained(options, folder=tmp_path, resume=True)
+    assert found[0][1]["start_strategy"] == "parts(2:5)"
+
+
+def test_a_rehearsal_is_of_the_graph():
+    graph = make_graph("random", num_vertices=60)
+    config = make_config(**{**OPTIONS, "epochs": 100}, halo="auto")
+    sample = on_sample(cut(graph, 3)[0], ends_of(graph), config, 1000)
+    assert sample.graphs.parts is None
+
+
+def test_a_strategy_says_that_parts_may_train_alone():
+    said = spell_out(make_config(**OPTIONS, halo="auto"), "cora")["first_epochs"]
+    assert said.startswith("epochs that the run chooses on each part alone, which send no rows")
+    assert not spell_out(make_config(**OPTIONS, halo="auto(start=graph)"), "cora")["first_epochs"]
 
 
 def test_epochs_on_parts_leave_twice_the_share_that_they_do_not_see():

@@ -236,12 +236,10 @@ def _parts(
     coverage: float,
 ) -> tuple[PartsPass, int]:
     """Return what a start on parts trains on, and the bytes of features sent; collective."""
-    group, device = exact.group, exact.device
-    graph = _isolated(config, part, Synchronous(group, device=device), walk_orders)
+    # No row travels over it, but statistics of batch norm do, and count.
+    graph = _isolated(config, part, training.exchange, walk_orders)
     graph.mask_seeds = training.mask_seeds
-    graph.exchange.buffers = exact.exchange.buffers
-    graph.exchange.seeds = training.mask_seeds
-    rows, fetched = _with_leaves(inputs.features, part, exact.blocks, group)
+    rows, fetched = _with_leaves(inputs.features, part, exact.blocks, exact.group)
     if config.static_input:
         graph.set_static(rows)
     if loss_rows is not None:
@@ -417,6 +415,11 @@ def describe_start(config: TrainConfig) -> str:
         config: The run.
     """
     quiet = config.quiet_epochs
+    if config.may_start_on_parts and not quiet:
+        return (
+            "epochs that the run chooses on each part alone, which send no rows, where parts see "
+            "more than half of the edges"
+        )
     after = f" from epoch {quiet.start} on" if quiet.start else ""
     if config.starts_on_parts:
         return f"{len(quiet)} epochs on each part alone{after}, which send no rows"

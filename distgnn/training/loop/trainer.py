@@ -338,7 +338,8 @@ class Trainer:
     def is_done(self) -> bool:
         """Whether no epoch is left to train."""
         # While epochs are held, the best one is not known, but it is recent.
-        latest, since = self.num_epochs - 1, self.course.quiet.stop
+        # On one rank parts are the graph, but a start lasts as long.
+        latest, since = self.num_epochs - 1, (self.course.quiet or self.config.quiet_epochs).stop
         is_out = not self.screen.held and self.patience.is_out(latest, self.best, since=since)
         return is_out or self.num_epochs >= self.until
 
@@ -488,8 +489,8 @@ class Trainer:
         if found is None:
             return None
         self.best_state = unpack_state(found.state, self.model, self.optimizer, self.average)
-        self._load_progress(found)
         self.num_epochs = self.graph.mask_seeds.epoch = self._saved_at = found.num_epochs
+        self._load_progress(found)
         rows, weights = split_state(found.rows)
         if rows:
             self.graph.exchange.load_state(rows)

@@ -14,7 +14,7 @@ from training import MODELS, check_same_values, ends_of, make_config, run
 from distgnn.api.strategy import spell_out
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets.errors import InputError
-from distgnn.forecast.memory import memory_of_ranks
+from distgnn.forecast.memory import device_bytes, memory_of_ranks
 from distgnn.forecast.traffic import forecast
 from distgnn.nn.config import ModelConfig
 from distgnn.partition import assign
@@ -175,7 +175,8 @@ def test_epochs_of_the_start_are_none_of_waiting(monkeypatch):
     monkeypatch.setattr(Trainer, "_evaluate_exactly", stays)
     options = {"epochs": 20, "patience": 3}
     assert len(trained(2, config_of(start="graph", **options))[0][1]) == 4
-    assert len(trained(2, config_of(start="parts(6)", **options))[0][1]) == 9
+    for num_parts in (1, 2):
+        assert len(trained(num_parts, config_of(start="parts(6)", **options))[0][1]) == 9
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,10 @@ def test_a_start_that_takes_all_epochs_is_refused():
 
 
 @pytest.mark.parametrize("start", [0, 1])
-@pytest.mark.parametrize("options", [{}, {"weights": "qadam(3)+int8", "hidden": 40, "layers": 3}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"norm": "batch"}, {"weights": "qadam(3)+int8", "hidden": 40, "layers": 3}],
+)
 def test_bytes_of_each_epoch_are_predicted(options, start, tmp_path):
     graph = make_graph("random")
     assignment = assign("random", graph, 3, seed=1)
@@ -244,6 +248,15 @@ def test_bytes_of_each_epoch_are_predicted(options, start, tmp_path):
         )
     ]
     assert all(each >= 8 * part.num_edges for each, part in zip(more, parts, strict=True))
+
+
+def test_a_device_needs_room_for_the_rows_of_a_part_and_for_the_graph():
+    graph = make_graph("random", num_vertices=120)
+    part, ends = cut(graph, 4)[0], ends_of(graph)
+    config = config_of("sage-mean", layers=3, hidden=64)
+    kinds = config, replace(config, start="graph"), replace(config, start="graph", algorithm="0c")
+    both, whole, apart = (device_bytes(one, ends, part, features_on="device") for one in kinds)
+    assert both > apart > whole
 
 
 def test_a_strategy_says_which_epochs_send_nothing():
