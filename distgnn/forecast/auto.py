@@ -2,7 +2,7 @@
 
     before epoch 0      time the link between peers, and the codes
     epochs 2 to N       parts alone, where these have the share C of the edges, of E epochs up to
-                        N = (2 C - 1) E
+                        N = min(2 C - 1, 3/4) E
     seconds of codes    work + max(0, wire of rows - hidden) + wire of gradients + codes,
                         of the slowest rank
     hidden              wire of the rows that were sent, less the wait for them
