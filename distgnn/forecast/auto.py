@@ -258,6 +258,7 @@ class AutoCodes:
             is_on_parts: Whether they were those of parts, which send no rows.
         """
         fastest_s, slowest_s = self._wire_seconds(before, link)
+        has_rows = self._has_rows and not is_on_parts
         if self._has_weights:
             kind = "exact" if self.weight_bits == CHOICES[0] else "coded"
             seen_s = min(one["weight_sync_s"] for one in records)
@@ -267,15 +268,15 @@ class AutoCodes:
         waits, works = list[float](), list[float]()
         for one in records:
             # Ranks wait for rows, and for slower ranks; more than the wire is the latter.
-            wait = min(one["exchange_wait_s"], slowest_s) if self._has_rows else 0.0
-            work = one["epoch_s"] - wait - (one["pack_s"] if self._has_rows else 0.0)
+            wait = min(one["exchange_wait_s"], slowest_s) if has_rows else 0.0
+            work = one["epoch_s"] - wait - (one["pack_s"] if has_rows else 0.0)
             if self._has_weights:
                 most_s = max(self._sums_s(self.weight_bits, each) for each in (before, link))
                 work -= min(one["weight_sync_s"], most_s + self._late_s(self.weight_bits))
             waits.append(wait)
             works.append(work)
         # Few rows tell little of how many could be hidden: what was seen once counts from then on.
-        if not is_on_parts:
+        if has_rows:
             self._hidden_s = max(self._hidden_s, fastest_s - statistics.median(waits))
         return max(statistics.median(works), 0.0)
 
