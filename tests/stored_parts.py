@@ -19,6 +19,13 @@ from distgnn.partition.directory.store import (
 from distgnn.partition.quality import measure
 
 
+def store_random(folder: Path, graph: Graph, num_parts: int) -> None:
+    """Cut a graph at random, and write its partition directory."""
+    assignment = assign("random", graph, num_parts, seed=1)
+    quality = measure(graph, assignment)
+    write(folder, graph, assignment, method="random", options={}, seed=1, quality=quality)
+
+
 def example(kind: str = "dense") -> Graph:
     """A graph of 12 vertices with data of one kind."""
     generator = np.random.default_rng(5)

@@ -21,6 +21,7 @@ from distgnn.training.run.writer import train
 from distgnn.training.tasks.tasks import METRICS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from distgnn.comm.group import Group
@@ -137,6 +138,20 @@ def check_same_values(left: Any, right: Any) -> None:
             check_same_values(left[name], right[name])
     else:
         assert left == right
+
+
+def check_resumes(
+    folder: Path, graph: Graph, parts: list[Part], config: TrainConfig, stops: Sequence[int]
+) -> None:
+    """Compare runs that are stopped after an epoch, and resumed, with a straight one, by bits."""
+    straight = run(folder / "straight", graph, parts, config)
+    for stop_at in stops:
+        stopped = folder / f"stopped-{stop_at}"
+        run(stopped, graph, parts, config, stop_at=stop_at)
+        again = run(stopped, graph, parts, config, resume=True)
+        for one, other in zip(straight, again, strict=True):
+            check_same_values(one.trainer.model.state_dict(), other.trainer.model.state_dict())
+            assert [r["loss"] for r in one.records] == [r["loss"] for r in other.records]
 
 
 MODELS = {

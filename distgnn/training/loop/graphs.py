@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 TRIAL_EPOCHS = 2
 """Epochs of the graph before a run tries parts; it has at least twice as many after them."""
 _MOST_ON_PARTS = 0.75
+"""Share of the epochs of a run that may be on parts; see examples/strategies/adaptive.md."""
 
 
 class TaskInputs(Protocol):
@@ -59,8 +60,6 @@ class PartsPass(NamedTuple):
     Attributes:
         graph: The part alone; nothing travels on it.
         features: (graph.num_rows, num_features) input.
-        read: (num_train,) int64. Rows of its scores that are those of the run's graph; None where
-            they are all, in order.
         quiet: Epochs that train on it.
         coverage: Share of in-edges of a training vertex that start on its part, as the mean over
             those of all ranks; in [0, 1].
@@ -68,7 +67,6 @@ class PartsPass(NamedTuple):
 
     graph: LocalGraph
     features: Rows
-    read: Tensor | None
     quiet: range
     coverage: float
 
@@ -203,7 +201,8 @@ def build_graphs(
         field = _restricted(config, training, inputs, own_part, is_input_static=is_input_static)
         runs_on, features, fractions = field, field.inputs(features), field.edge_fractions
         # A last layer that needs nearly all edges runs on all rows, though the loss reads some.
-        loss_rows = inputs.wanted if _is_whole(config, field, training) else None
+        is_whole = field.level(config.model.layers - 1) is training
+        loss_rows = inputs.wanted if is_whole else None
     parts = None
     if config.may_start_on_parts and group.size > 1:
         coverage = _coverage(inputs, part, group)
@@ -244,12 +243,12 @@ def _parts(
     if config.static_input:
         graph.set_static(rows)
     if loss_rows is not None:
-        return PartsPass(graph, rows, None, quiet, coverage), fetched
+        return PartsPass(graph, rows, quiet, coverage), fetched
     is_static = not why_not_static(config, is_sparse=rows.is_sparse)
-    alone = isolated_part(part)
-    field = _restricted(config, graph, inputs, alone, is_input_static=is_static)
-    read = inputs.wanted if _is_whole(config, field, graph) else None
-    return PartsPass(field, field.inputs(rows), read, quiet, coverage), fetched
+    # Fewer of the edges of parts end at rows that the loss reads, so that their last layer runs on
+    # these alone wherever that of the graph does.
+    field = _restricted(config, graph, inputs, isolated_part(part), is_input_static=is_static)
+    return PartsPass(field, field.inputs(rows), quiet, coverage), fetched
 
 
 def _coverage(inputs: TaskInputs, part: Part, group: Group) -> float:
@@ -273,11 +272,6 @@ def chosen_epochs(num_epochs: int, coverage: float) -> range:
     """
     stop = int(min(2 * coverage - 1, _MOST_ON_PARTS) * num_epochs)
     return range(TRIAL_EPOCHS, stop) if stop > 3 * TRIAL_EPOCHS else range(0)
-
-
-def _is_whole(config: TrainConfig, field: ReceptiveField, graph: LocalGraph) -> bool:
-    """Return whether the last layer runs on all rows of a graph."""
-    return field.level(config.model.layers - 1) is graph
 
 
 def _screened(config: TrainConfig, exact: LocalGraph) -> LocalGraph | None:

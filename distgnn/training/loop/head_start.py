@@ -15,7 +15,6 @@ from distgnn.training.loop.graphs import plan_edges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch import Tensor
 
     from distgnn.ops.rows import Rows
     from distgnn.optim.optimizers import Optimizer
@@ -31,13 +30,10 @@ class Pass(NamedTuple):
     Attributes:
         graph: Graph that the layers run on.
         rows: (graph.num_rows, num_features).
-        read: (num_train,) int64. Rows of the scores that the loss takes as those of the run's
-            graph; None for all, in order.
     """
 
     graph: LocalGraph
     rows: Rows
-    read: Tensor | None = None
 
 
 class Course(Protocol):
@@ -173,7 +169,7 @@ class PartsStart(OnGraph):
     def __init__(self, graph: LocalGraph, source: Input, parts: PartsPass) -> None:
         super().__init__(graph, source)
         self.quiet, self.coverage = parts.quiet, parts.coverage
-        self._parts: Pass | None = Pass(parts.graph, parts.features, parts.read)
+        self._parts: Pass | None = Pass(parts.graph, parts.features)
         self._is_quiet = False
 
     def begin_epoch(self, epoch: int) -> None:

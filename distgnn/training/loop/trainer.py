@@ -205,7 +205,7 @@ class Trainer:
         self.model.train()
         self.lr.begin_epoch(self.num_epochs)
         self.course.begin_epoch(self.num_epochs)
-        if self.num_epochs >= self.course.quiet.stop:
+        if self.graphs.parts is not None and self.num_epochs >= self.course.quiet.stop:
             self.graphs = replace(self.graphs, parts=None)
         if self.gnn is None:
             seed = self.graph.mask_seeds.epoch_seed ^ self.group.rank
@@ -224,9 +224,7 @@ class Trainer:
 
     def _differentiate(self) -> torch.Tensor:
         """Return this rank's share of the loss, with its gradients summed over ranks."""
-        graph, rows, read = self.course.take()
-        scores = self._call(graph, rows)
-        scores = scores if read is None else scores[read]
+        scores = self._call(*self.course.take())
         loss: torch.Tensor = self.objective.loss(scores)
         loss.backward()  # type: ignore[no-untyped-call]
         self.weights.after_backward(self.model)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from graphs import cut, make_graph
-from training import MODELS, check_same_values, ends_of, make_config, run
+from stored_parts import store_random
+from training import MODELS, check_resumes, ends_of, make_config
 
 from distgnn.api.strategy import spell_out
 from distgnn.comm.single import SingleGroup
@@ -14,9 +15,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.forecast.traffic import forecast
 from distgnn.kernels.dense import is_fast
 from distgnn.nn.config import ModelConfig
-from distgnn.partition import assign
-from distgnn.partition.directory.store import read_manifest, read_part, write
-from distgnn.partition.quality import measure
+from distgnn.partition.directory.store import read_manifest, read_part
 from distgnn.training.config.compatibility import check_length
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.loop.trainer import Trainer
@@ -77,14 +76,7 @@ def test_a_resumed_run_has_the_bits_of_a_straight_one(optimizer, num_parts, tmp_
     parts = cut(graph, num_parts)
     how = QADAM if optimizer == "qadam" else {"optimizer": optimizer}
     config = config_of("gcn", epochs=6, start="mlp(3)", checkpoint_every=1, **how)
-    straight = run(tmp_path / "straight", graph, parts, config)
-    for stop_at in (0, 2, 3):
-        folder = tmp_path / f"stopped-{stop_at}"
-        run(folder, graph, parts, config, stop_at=stop_at)
-        again = run(folder, graph, parts, config, resume=True)
-        for one, other in zip(straight, again, strict=True):
-            check_same_values(one.trainer.model.state_dict(), other.trainer.model.state_dict())
-            assert [r["loss"] for r in one.records] == [r["loss"] for r in other.records]
+    check_resumes(tmp_path, graph, parts, config, (0, 2, 3))
 
 
 def test_the_optimizer_begins_again_with_the_graph():
@@ -143,10 +135,7 @@ def test_a_start_that_takes_all_epochs_is_refused():
 @pytest.mark.parametrize("options", [{}, {**QADAM, "start": "mlp(3)", "epochs": 7}])
 def test_bytes_of_each_epoch_are_predicted(options, tmp_path):
     graph = make_graph("random")
-    assignment = assign("random", graph, 3, seed=1)
-    quality = measure(graph, assignment)
-    about = {"method": "random", "options": {}, "seed": 1, "quality": quality}
-    write(tmp_path / "parts", graph, assignment, **about)
+    store_random(tmp_path / "parts", graph, 3)
     manifest = read_manifest(tmp_path / "parts")
     parts = [read_part(tmp_path / "parts", number) for number in range(3)]
     config = config_of("gcn", **options)

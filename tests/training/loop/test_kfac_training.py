@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from graphs import cut, make_graph
-from training import MODELS, check_same_values, ends_of, make_config, run
+from training import MODELS, check_resumes, ends_of, make_config, run
 
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
@@ -93,14 +93,7 @@ def test_a_resumed_run_has_the_bits_of_a_straight_one(kfac, num_parts, tmp_path)
     graph = make_graph("random")
     parts = cut(graph, num_parts)
     config = config_of("gat-dropout", epochs=9, checkpoint_every=1, kfac=kfac, norm="layer")
-    straight = run(tmp_path / "straight", graph, parts, config)
-    for stop_at in (0, 4):
-        folder = tmp_path / f"stopped-{stop_at}"
-        run(folder, graph, parts, config, stop_at=stop_at)
-        again = run(folder, graph, parts, config, resume=True)
-        for one, other in zip(straight, again, strict=True):
-            check_same_values(one.trainer.model.state_dict(), other.trainer.model.state_dict())
-            assert [r["loss"] for r in one.records] == [r["loss"] for r in other.records]
+    check_resumes(tmp_path, graph, parts, config, (0, 4))
 
 
 def test_a_run_continues_on_another_number_of_ranks(tmp_path):

@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from graphs import EDGE_KIND, cut, make_graph
-from training import MODELS, check_same_values, ends_of, make_config, run
+from stored_parts import store_random
+from training import MODELS, check_resumes, ends_of, make_config
 
 from distgnn.api.strategy import spell_out
 from distgnn.comm.threads import run_ranks
@@ -17,9 +18,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.forecast.memory import device_bytes, memory_of_ranks
 from distgnn.forecast.traffic import forecast
 from distgnn.nn.config import ModelConfig
-from distgnn.partition import assign
-from distgnn.partition.directory.store import read_manifest, read_part, write
-from distgnn.partition.quality import measure
+from distgnn.partition.directory.store import read_manifest, read_part
 from distgnn.training.config.compatibility import check_length
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.loop.trainer import Trainer
@@ -64,8 +63,8 @@ def test_the_first_epochs_are_those_of_0c_and_the_others_send_rows(name):
     assert all(metric is not None for metric in values_of(found, "val_metric"))
 
 
-@pytest.mark.parametrize("num_trained", [1, 4, 40])
-@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("num_trained", [1, 40, 105, 120])
+@pytest.mark.parametrize("layers", [1, 2, 3])
 def test_the_loss_reads_the_same_rows_wherever_layers_run_on_some(num_trained, layers):
     graph = make_graph("random", num_vertices=120)
     graph.train_mask[0] = np.arange(120) < num_trained
@@ -157,14 +156,7 @@ def test_a_resumed_run_has_the_bits_of_a_straight_one(weights, num_parts, tmp_pa
     parts = cut(graph, num_parts)
     options = {"epochs": 6, "start": "parts(3)", "checkpoint_every": 1, "dropout": 0.3}
     config = config_of("gcn", hidden=40, weights=weights, **options)
-    straight = run(tmp_path / "straight", graph, parts, config)
-    for stop_at in (0, 2, 3):
-        folder = tmp_path / f"stopped-{stop_at}"
-        run(folder, graph, parts, config, stop_at=stop_at)
-        again = run(folder, graph, parts, config, resume=True)
-        for one, other in zip(straight, again, strict=True):
-            check_same_values(one.trainer.model.state_dict(), other.trainer.model.state_dict())
-            assert [r["loss"] for r in one.records] == [r["loss"] for r in other.records]
+    check_resumes(tmp_path, graph, parts, config, (0, 2, 3))
 
 
 def test_epochs_of_the_start_are_none_of_waiting(monkeypatch):
@@ -217,10 +209,7 @@ def test_a_start_that_takes_all_epochs_is_refused():
 )
 def test_bytes_of_each_epoch_are_predicted(options, start, tmp_path):
     graph = make_graph("random")
-    assignment = assign("random", graph, 3, seed=1)
-    quality = measure(graph, assignment)
-    about = {"method": "random", "options": {}, "seed": 1, "quality": quality}
-    write(tmp_path / "parts", graph, assignment, **about)
+    store_random(tmp_path / "parts", graph, 3)
     manifest = read_manifest(tmp_path / "parts")
     parts = [read_part(tmp_path / "parts", number) for number in range(3)]
     config = config_of("gcn", **{"epochs": 7, "start": f"parts({start}:{start + 2})", **options})
