@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
+from copy import copy
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from distgnn.partition.methods.blocks import place_in_blocks
-from distgnn.partition.methods.candidates import cheapest, excess_edges, halo_rows, refined_from
+from distgnn.partition.methods.candidates import (
+    cheapest,
+    excess_edges,
+    halo_rows,
+    is_even,
+    refined_from,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,6 +82,12 @@ class BlockSearch:
         self._blocks: Assignment | None = None
         self._has_replaced_cover = False
 
+    def again(self) -> BlockSearch:
+        """Return a search for the same graph that has found nothing yet."""
+        other = copy(self)
+        other._blocks, other._has_replaced_cover = None, False
+        return other
+
     def instead_of(self, covered: Assignment) -> Assignment | None:
         """Refine blocks if they move so many fewer rows that the cover need not be refined."""
         if not self._can_help:
@@ -86,7 +99,8 @@ class BlockSearch:
         if blocks is None or halo_rows(self._arcs, blocks) > FEW_BLOCK_ROWS * rows:
             return None
         refined = refined_from(self._arcs, blocks, self._balance, 0)
-        if excess_edges(self._arcs, refined, self._balance.edges) > 0:
+        has_excess = excess_edges(self._arcs, refined, self._balance.edges) > 0
+        if has_excess or not is_even(refined, self._balance):
             return None
         self._has_replaced_cover = True
         self._watch.note(f"edges in blocks: {self._told(rows, blocks, refined)}")
@@ -107,7 +121,9 @@ class BlockSearch:
             self._watch.note(f"blocks tried in vain: {self._told(rows, blocks)}")
             return placed
         refined = refined_from(self._arcs, blocks, self._balance, 0)
-        best = cheapest(self._arcs, (placed, refined), self._balance.edges)
+        best = placed
+        if is_even(refined, self._balance) or not is_even(placed, self._balance):
+            best = cheapest(self._arcs, (placed, refined), self._balance.edges)
         found = "edges in blocks" if best is refined else "blocks refined in vain"
         self._watch.note(f"{found}: {self._told(rows, blocks, refined)}")
         return best

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +25,12 @@ from distgnn.partition.methods.candidates import (
 )
 from distgnn.partition.methods.cover import place_arcs, place_evenly
 from distgnn.partition.methods.grown import better_grown
-from distgnn.partition.methods.hypergraph import fewer_by_hypergraph
+from distgnn.partition.methods.hypergraph import QUICK_EDGES, fewer_by_hypergraph
 from distgnn.partition.methods.kaminpar_library import is_preset
 from distgnn.partition.methods.library_process import LibraryFailedError
 from distgnn.partition.methods.metis_library import check_objective, part_graph
 from distgnn.partition.methods.options import BEST, FAST
-from distgnn.partition.methods.starts import TWICE_EDGES, starts_of
+from distgnn.partition.methods.starts import TWICE_EDGES, Start, starts_of
 from distgnn.partition.refine.balance import (
     EDGE_SHARE,
     Balance,
@@ -119,11 +119,17 @@ def assign(
     arcs = arcs_of(graph)
     adjacency = adjacency_of(arcs)
     watch.note("arcs")
-    best: Assignment | None = None
-    begun = np.zeros(0, np.int32)
-    search = None
+    # Where search ends depends on where it begins, so that the best quality also goes on from what
+    # the default one would find, as that does.
+    ways = [_Way(quality, starts)]
+    if quality == BEST:
+        usual = starts_of(
+            graph, num_parts, seed=seed, quality="default", roots=roots, objective=objective
+        )
+        ways.append(_Way("default", [start for start in usual if start in starts]))
+    search, first = None, starts[0]
     for start in starts:
-        if best is None:
+        if start is first:
             # METIS takes the most memory of all; these 16 bytes an arc are soon found again. Its
             # numbers are 64 bits wide, and those of KaMinPar's file 32.
             head = None if adjacency.indices is arcs.head else arcs.head
@@ -140,12 +146,12 @@ def assign(
                 edge_share=start.edge_share,
             )
         except LibraryFailedError as error:
-            if best is None:
+            if start is first:
                 raise
             watch.note(f"no more roots by KaMinPar, those so far are kept: {error}")
             break  # It comes after METIS.
         watch.note(f"roots by {start}")
-        if best is None:
+        if start is first:
             adjacency = adjacency.whole().lean(np.int32)
             arcs = arcs.whole(adjacency.indices if head is None else head)
             if refine and training is None and quality != FAST:
@@ -157,26 +163,74 @@ def assign(
             adjacency=adjacency,
             balance=aim,
             watch=watch,
-            instead_of=search.instead_of if search and len(starts) == 1 else None,
+            instead_of=search.instead_of if search and len(ways[-1].starts) == 1 else None,
         )
-        # One at a time: each takes 4 bytes an arc.
-        better = settled if best is None else cheapest(arcs, (best, settled), edge_balance)
-        begun, best = (placed if better is settled else begun), better
-    assert best is not None, "there is at least one start"
-    if search is not None:
-        best = search.better_than(best, begun)
-        has_hubs = links_of_hub(adjacency, num_parts) < math.inf
-        best = better_grown(graph, arcs, best, aim, has_hubs=has_hubs, seed=seed, watch=watch)
-    is_quick = graph.num_edges <= TWICE_EDGES and len(starts) > 1
-    times = MOST_REFINEMENTS if quality == BEST else FEW_REFINEMENTS
-    if refine and (quality == BEST or (quality != FAST and is_quick)):
-        best = polished(arcs, best, aim, times)
-        watch.note("refined again")
-    if search is not None and roots in ("", "best") and not objective:
-        best = fewer_by_hypergraph(
-            arcs, best, aim, adjacency=adjacency, seed=seed, quality=quality, watch=watch
-        )
+        # One or two at a time: each takes 4 bytes an arc.
+        for way in ways:
+            way.take(arcs, start, settled, placed, edge_balance)
+
+    if graph.num_edges > QUICK_EDGES and ways[0].found() is ways[-1].found():
+        # From the same one the best quality does what the default one does, and more.
+        ways = ways[:1]
+
+    def ended(way: _Way) -> Assignment:
+        """Search on from the best of the starts of a quality, as that does."""
+        found, is_best = way.found(), way.quality == BEST
+        if search is not None:
+            blocks = search if way is ways[-1] else search.again()
+            found = blocks.better_than(found, way.roots)
+            has_hubs = links_of_hub(adjacency, num_parts) < math.inf
+            found = better_grown(graph, arcs, found, aim, has_hubs=has_hubs, seed=seed, watch=watch)
+        is_quick = graph.num_edges <= TWICE_EDGES and len(way.starts) > 1
+        if refine and (is_best or (way.quality != FAST and is_quick)):
+            times = MOST_REFINEMENTS if is_best else FEW_REFINEMENTS
+            found = polished(arcs, found, aim, times)
+            watch.note("refined again")
+        if search is not None and roots in ("", "best") and not objective:
+            found = fewer_by_hypergraph(
+                arcs, found, aim, adjacency=adjacency, seed=seed, quality=way.quality, watch=watch
+            )
+        return found
+
+    best = cheapest(arcs, [ended(way) for way in ways], edge_balance)
     return of_edges(arcs, best if training is not None else evened(arcs, best, vertex_balance))
+
+
+class _Way:
+    """Finds of a quality: the best of its starts so far.
+
+    Args:
+        quality: One of QUALITIES.
+        starts: Its starts.
+    """
+
+    def __init__(self, quality: str, starts: Sequence[Start]) -> None:
+        self.quality = quality
+        self.starts = starts
+        self.roots = np.zeros(0, np.int32)
+        self._found: Assignment | None = None
+
+    def take(
+        self,
+        arcs: Arcs,
+        start: Start,
+        settled: Assignment,
+        roots: NDArray[np.int32],
+        edge_balance: float,
+    ) -> None:
+        """Keep what was made of a start, and its roots before that, if it is the best so far."""
+        if start not in self.starts:
+            return
+        better = settled
+        if self._found is not None:
+            better = cheapest(arcs, (self._found, settled), edge_balance)
+        self.roots = roots if better is settled else self.roots
+        self._found = better
+
+    def found(self) -> Assignment:
+        """Return the best; there is at least one start."""
+        assert self._found is not None, "the first start cannot be left out"
+        return self._found
 
 
 def evened(arcs: Arcs, placed: Assignment, vertex_balance: float) -> Assignment:

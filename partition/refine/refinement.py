@@ -118,7 +118,7 @@ def refine_arcs(
     limits = Limits(
         load=most_edges(num_edges, num_parts, edge_balance),
         clones=clone_balance,
-        roots=math.floor(vertex_balance * num_vertices / num_parts),
+        roots=math.floor(min(vertex_balance * num_vertices / num_parts, num_vertices)),
         trained=0 if training is None else most_training(training, num_parts),
     )
     improve(placement, limits, int(placement.totals[0]) + more_rows, seed)

@@ -247,7 +247,9 @@ def test_parts_that_are_no_better_leave_those_of_metis(
         for quality in ("default", "best")
     }
     stand_in(tmp_path, STAND_IN, monkeypatch)
-    for quality, cycles in (("default", hypergraph.FEW_CYCLES), ("best", hypergraph.MOST_VAIN)):
+    few = hypergraph.FEW_CYCLES
+    # The best quality also does what the default one does.
+    for quality, cycles in (("default", few), ("best", hypergraph.MOST_VAIN + few)):
         said: list[str] = []
         found = assign("metis", graph, np.int64(4), quality=quality, progress=said.append)
         told = [line for line in said if line.startswith("cycle of Mt-KaHyPar")]
@@ -287,8 +289,9 @@ def test_a_library_that_dies_leaves_the_parts_so_far(
     stand_in(tmp_path, DIES, monkeypatch)
     said: list[str] = []
     found = assign("metis", graph, 4, quality="best", progress=said.append)
-    (line,) = (line for line in said if "Mt-KaHyPar" in line)
-    assert line.startswith(
+    line, again = (line for line in said if "Mt-KaHyPar" in line)
+    assert line.startswith("no more parts by Mt-KaHyPar, those so far are kept: ")
+    assert again.startswith(
         "no more parts by Mt-KaHyPar, those so far are kept: Mt-KaHyPar ended with status 1: "
         "MemoryError: std::bad_alloc; free memory, or cut with --quality fast"
     )
@@ -402,8 +405,10 @@ def test_memory_that_is_refused_leaves_the_parts_so_far(
     monkeypatch.setattr(hypergraph, "slots_of", refused)
     said: list[str] = []
     assign("metis", random_graph(), 4, quality="best", progress=said.append)
-    (line,) = (line for line in said if "Mt-KaHyPar" in line)
-    assert line.startswith("no more parts by Mt-KaHyPar, those so far are kept: memory was refused")
+    lines = [line for line in said if "Mt-KaHyPar" in line]
+    assert lines
+    for line in lines:
+        assert line.startswith("no more parts by Mt-KaHyPar, those so far are kept: memory was")
 
 
 @pytest.mark.parametrize(

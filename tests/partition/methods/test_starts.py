@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,11 @@ from distgnn.partition.methods import kaminpar_library, metis, starts
 from distgnn.partition.methods.options import QUALITIES, check_quality
 from distgnn.partition.methods.starts import Start, starts_of
 from distgnn.partition.quality import measure
+
+if TYPE_CHECKING:
+    from distgnn.partition.arcs import Arcs
+    from distgnn.partition.assignment import Assignment
+    from distgnn.partition.refine.balance import Balance
 
 
 def graph_of(num_vertices: int = 400, num_edges: int = 1600) -> Graph:
@@ -89,6 +95,22 @@ def test_more_quality_moves_no_more_rows(balance: str) -> None:
     ]
     assert rows == sorted(rows, reverse=True)
     assert rows[-1] < rows[0]
+
+
+def test_the_best_quality_keeps_what_the_default_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on from more starts, and where that ends depends on luck."""
+    real = metis.polished
+
+    def unlucky(arcs: Arcs, placed: Assignment, balance: Balance, times: int) -> Assignment:
+        if times == metis.FEW_REFINEMENTS:
+            return real(arcs, placed, balance, times)
+        return replace(placed, root_part=np.roll(placed.root_part, 1))
+
+    graph = graph_of()
+    usual = assign("metis", graph, 4, quality="default")
+    monkeypatch.setattr(metis, "polished", unlucky)
+    best = assign("metis", graph, 4, quality="best", roots="metis")
+    assert measure(graph, best).halo_rows <= measure(graph, usual).halo_rows
 
 
 def test_a_quality_that_is_not_there_is_refused() -> None:
