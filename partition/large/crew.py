@@ -62,6 +62,7 @@ class Crew:
         self._folder = folder
         self._number = 0
         self._ids: list[str] = []
+        self._seen = set[int]()
         self._lock: int | None = None
 
     def begin(self) -> None:
@@ -156,7 +157,7 @@ class Crew:
                     f"rank 0 did not begin to work in {str(self._folder)!r} within {START_S:g} s; "
                     "see what it said, and put the folder on a file system that all ranks share"
                 )
-            is_led = self._is_led()
+            is_led = self._is_held(0)
             if has_led and not is_led:
                 return
             has_led = has_led or is_led
@@ -187,12 +188,12 @@ class Crew:
         if descriptor is not None:
             fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, self.rank)
 
-    def _is_led(self) -> bool:
-        """Whether rank 0 holds the first byte of the folder's lock."""
+    def _is_held(self, rank: int) -> bool:
+        """Whether a process holds that rank's byte of the folder's lock."""
         descriptor = self._lock_file()
         if descriptor is None:
             return False
-        asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, rank, 1, 0)
         found = fcntl.fcntl(descriptor, fcntl.F_GETLK, asked)
         return bool(struct.unpack_from("h", found)[0] != fcntl.F_UNLCK)
 
@@ -214,14 +215,27 @@ class Crew:
         return _read(self._folder / _MEMBER.format(rank))
 
     def _wait(self, is_over: Callable[[], bool]) -> None:
-        """Wait for the other ranks; raise if one failed."""
+        """Wait for the other ranks; raise if one failed, or was killed."""
         polls = 0
         while not is_over():
             for rank in range(1, self.size):
+                is_gone = self._is_gone(rank)
                 if sentence := self._member(rank).get("failed"):
                     raise InputError(f"rank {rank}: {sentence}")
+                if is_gone and not is_over():
+                    raise InputError(
+                        f"rank {rank} ended before its share of the work was done; see what it "
+                        "said, and run the same command again, which continues"
+                    )
             polls += 1
             time.sleep(_POLL_S if polls < _QUICK_POLLS else _SLOW_POLL_S)
+
+    def _is_gone(self, rank: int) -> bool:
+        """Whether a rank has given up its byte, which it holds until its process ends."""
+        if self._is_held(rank):
+            self._seen.add(rank)
+            return False
+        return rank in self._seen
 
 
 def _write(path: Path, values: Mapping[str, Any]) -> None:

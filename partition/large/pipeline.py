@@ -176,13 +176,14 @@ def assist(given: Callable[[], SourceText], places: Places, crew: Crew) -> None:
                 writer = _writer(source, work)
                 for part in task.items:
                     writer.write_inner(part, piles, placed, task.facts["piles"][part])
-    except InputError as error:
-        crew.fail(str(error))
-        raise
     except OSError as error:
         sentence = f"{error.strerror or error}; make room and run the same command again"
         crew.fail(sentence)
         raise InputError(sentence) from error
+    except BaseException as error:
+        # Whatever it is, rank 0 waits for this one.
+        crew.fail(str(error) or type(error).__name__)
+        raise
 
 
 def _writer(source: GraphOnDisk, work: WorkFolder) -> Writer:

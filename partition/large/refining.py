@@ -16,7 +16,13 @@ from distgnn.partition.large.clock import Progress, StageProgress
 from distgnn.partition.large.crew import Crew
 from distgnn.partition.large.groups import apart, leveller, windows
 from distgnn.partition.large.piles import Piles
-from distgnn.partition.large.windows import Window, WindowFacts, clones_of, refine_window
+from distgnn.partition.large.windows import (
+    BYTES_PER_EDGE,
+    Window,
+    WindowFacts,
+    clones_of,
+    refine_window,
+)
 from distgnn.partition.large.work import WorkFolder
 
 TASK = "refine"
@@ -70,6 +76,12 @@ def refine(
     """
     sizes = np.array(work["covered"][1], np.int64)
     planned = windows(cut.between, sizes, goal.window_edges)
+    missing = int(np.sort(sizes)[:2].sum()) - goal.window_edges
+    if not planned and missing > 0 and progress is not None:
+        progress(
+            "nothing is refined, so more rows travel: windows of two parts take "
+            f"{missing * BYTES_PER_EDGE / 2**30:.2g} GiB more than --memory allows"
+        )
     clock = StageProgress("refining", "windows", len(planned), progress)
     clock.skip(min(work["refined"]["windows"], len(planned)))
     share = WindowShare(work, cut)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,41 @@ def test_no_job_begins_while_a_rank_of_another_one_still_works(tmp_path: Path) -
         other.kill()
         other.communicate()
     assert not WorkFolder(folder, {}).is_new
+
+
+def test_the_first_rank_does_not_wait_for_one_that_was_killed(tmp_path: Path) -> None:
+    folder, said = tmp_path / "work", list[str]()
+    work = WorkFolder(folder, {})
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(folder)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    crew = Crew(folder, 0, 2)
+
+    def lead() -> None:
+        crew.begin()
+        try:
+            crew.share("x", [0, 1], lambda item: None, is_done=lambda item: item == 0)
+        except InputError as error:
+            said.append(str(error))
+
+    leading = threading.Thread(target=lead)
+    leading.start()
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "x\n"
+        deadline_s = time.monotonic() + 60
+        while not crew._seen:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+    finally:
+        other.kill()
+        other.communicate()
+    leading.join(60)
+    assert said[0].startswith("rank 1 ended before its share of the work was done; see what it")
+    del work
 
 
 def on_threads(folder: Path, size: int, lead: Callable[[Crew], None]) -> list[list[Any]]:

@@ -196,3 +196,12 @@ def test_a_work_folder_in_the_partition_is_an_input_error(
             choose_roots=roots_by_metis,
         )
     assert not (tmp_path / work).exists()
+
+
+def test_memory_that_no_window_fits_into_is_told(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("distgnn.partition.large.windows.BYTES_PER_EDGE", 10**9)
+    said: list[str] = []
+    run(write_folder(tmp_path / "graph", communities()), tmp_path / "out", progress=said.append)
+    (line,) = [line for line in said if "nothing is refined" in line]
+    assert line.startswith("nothing is refined, so more rows travel: windows of two parts take ")
+    assert line.endswith(" GiB more than --memory allows")
