@@ -13,7 +13,7 @@ from distgnn.api.methods import chosen_method, given_parts, run_method, takes_na
 from distgnn.api.on_disk import is_finishing, partition_on_disk, stays_on_disk
 from distgnn.api.partition import Partition
 from distgnn.api.partition_options import ON, PartitionOptions
-from distgnn.api.set_aside import folder_beside, is_mapped, with_features_aside
+from distgnn.api.set_aside import disk_of, is_mapped, with_features_aside
 from distgnn.api.settings import Keywords
 from distgnn.api.source import SWITCHES, load_graph, options_of
 from distgnn.api.use import check_no_session, write_note
@@ -140,18 +140,15 @@ def make_partition(asked: PartitionOptions, *, is_shared: bool = False) -> Manif
 def _in_memory(asked: PartitionOptions, parts: NDArray[Any] | None) -> Manifest:
     """Load, and cut what was loaded."""
     start, source = time.perf_counter(), asked.source.located(asked.say)
-    with folder_beside(asked.out) as folder:
-        graph = load_graph(source.to_json(), asked.say, source.graph)
-        if source.graph is None:
-            graph = with_features_aside(graph, folder)
-        _check_and_tell(asked, graph, start)
-        chosen = chosen_method(asked, graph) if parts is None else parts
-        # A caller holds on to its graph, and the system drops mapped ends while memory is short.
-        if source.graph is None and takes_narrow(chosen) and not is_mapped(graph.src):
-            graph = graph.narrowed()
-        manifest = _cut(asked, graph, chosen, source, start)
-        del graph  # A network's file system removes no folder of a file that is mapped.
-    return manifest
+    graph = load_graph(source.to_json(), asked.say, source.graph)
+    if source.graph is None:
+        graph = with_features_aside(graph, disk_of(asked.out))
+    _check_and_tell(asked, graph, start)
+    chosen = chosen_method(asked, graph) if parts is None else parts
+    # A caller holds on to its graph, and the system drops mapped ends while memory is short.
+    if source.graph is None and takes_narrow(chosen) and not is_mapped(graph.src):
+        graph = graph.narrowed()
+    return _cut(asked, graph, chosen, source, start)
 
 
 def _check_and_tell(asked: PartitionOptions, graph: Graph, start: float) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import shutil
 import tempfile
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from distgnn.datasets.graph import Graph
@@ -23,24 +20,17 @@ if TYPE_CHECKING:
 LEAST_BYTES = 1 << 26
 # Room on the disk in sizes of the features: for this file, for the parts, and for their edges.
 _ROOM = 3
+# Rows that are written at a time, if they do not lie one after the other.
+_ROWS = 1 << 16
 
 
-@contextmanager
-def folder_beside(out: str) -> Iterator[Path]:
-    """Make a folder on the disk of a partition directory, and remove it at the end if possible.
+def disk_of(out: str) -> Path:
+    """Return a folder that exists on the disk of a partition directory, which need not.
 
     Args:
-        out: Partition directory, which need not exist.
-
-    Yields:
-        The folder.
+        out: Partition directory.
     """
-    beside = next(path for path in Path(out).absolute().parents if path.exists())
-    # A file system of a network may keep a file in it that is still mapped.
-    with tempfile.TemporaryDirectory(
-        prefix=".distgnn-", dir=beside, ignore_cleanup_errors=True
-    ) as folder:
-        yield Path(folder)
+    return next(path for path in Path(out).absolute().parents if path.exists())
 
 
 def is_mapped(array: NDArray[Any]) -> bool:
@@ -55,11 +45,11 @@ def with_features_aside(graph: Graph, folder: Path) -> Graph:
     """Move large dense features from memory to a file, which is mapped.
 
     The system then drops them while memory is short, and reads them again where parts are written.
-    The file has no name once it is mapped, so that a process that is killed leaves none behind.
+    The file has no name, so that a process that is killed leaves none behind.
 
     Args:
         graph: The graph. Its caller lets go of it, or nothing is freed.
-        folder: Folder of the file.
+        folder: On the disk of the file.
 
     Returns:
         A graph with the same features; the given one if they are few, sparse, or mapped already,
@@ -70,17 +60,17 @@ def with_features_aside(graph: Graph, folder: Path) -> Graph:
         return graph
     if is_mapped(features):
         return graph
-    file = folder / "features.npy"
     try:
         if shutil.disk_usage(folder).free < _ROOM * features.nbytes:
             return graph
-        np.save(file, features)
-        # Copy-on-write, as array folders are mapped: what is written to the array stays in memory.
-        mapped: np.memmap = np.load(file, mmap_mode="c")
+        with tempfile.TemporaryFile(dir=folder) as file:
+            for begin in range(0, len(features), _ROWS):
+                np.ascontiguousarray(features[begin : begin + _ROWS]).tofile(file)
+            file.flush()
+            # Copy-on-write, as array folders are mapped: what is written to it stays in memory.
+            mapped = np.memmap(file, features.dtype, "c", shape=features.shape)
     except OSError:
         return graph
-    finally:
-        file.unlink(missing_ok=True)
     lighter = replace(graph, features=mapped.view(np.ndarray))
     # The checks of a graph have read all of it.
     mapped._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 import distgnn as dg
 from distgnn.api import partitioning, set_aside
-from distgnn.api.set_aside import folder_beside, with_features_aside
+from distgnn.api.set_aside import disk_of, with_features_aside
 from distgnn.datasets import Graph
 
 FEATURES = np.random.default_rng(0).random((30, 4), np.float32)
@@ -39,6 +39,12 @@ def test_features_move_to_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert np.array_equal(lighter.features, FEATURES)
     assert list(tmp_path.iterdir()) == [], "a killed process would leave the file behind"
     assert with_features_aside(lighter, tmp_path) is lighter
+    monkeypatch.setattr(set_aside, "_ROWS", 7)
+    for given in (FEATURES[:, ::2], FEATURES.T):
+        found = with_features_aside(graph_of(np.resize(given, (30, 2))), tmp_path).features
+        assert np.array_equal(found, np.resize(given, (30, 2)))
+    turned = np.asfortranarray(FEATURES)
+    assert np.array_equal(with_features_aside(graph_of(turned), tmp_path).features, FEATURES)
     for other in (graph_of(None), graph_of(sp.csr_matrix(FEATURES))):
         assert with_features_aside(other, tmp_path) is other
 
@@ -67,21 +73,18 @@ def test_a_disk_without_room_for_the_parts_too_gets_no_file(
 def test_a_file_that_cannot_be_written_whole_goes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def full(file: Path, features: object) -> None:
-        file.write_bytes(b"half")
+    def full(*_: object, **__: object) -> None:
         raise OSError("1 requested and 0 written")
 
     graph = graph_of(FEATURES)
     monkeypatch.setattr(set_aside, "LEAST_BYTES", 1)
-    monkeypatch.setattr(np, "save", full)
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
     assert with_features_aside(graph, tmp_path) is graph
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_folder_is_beside_the_directory_and_goes(tmp_path: Path) -> None:
-    with folder_beside(str(tmp_path / "a/b/parts")) as folder:
-        assert folder.parent == tmp_path
-    assert list(tmp_path.iterdir()) == []
+def test_the_file_is_on_the_disk_of_the_directory(tmp_path: Path) -> None:
+    assert disk_of(str(tmp_path / "a/b/parts")) == tmp_path
 
 
 def test_a_partition_is_the_same_and_nothing_stays_behind(
