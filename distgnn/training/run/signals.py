@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,13 @@ if TYPE_CHECKING:
 
 KINDS = (signal.SIGTERM, signal.SIGUSR1)
 """Signals of schedulers: Slurm and Kubernetes send the first; mpirun passes on the second."""
+ECHO_S = 3.0
+"""Who signals all processes of a job signals those that pass it on to ranks, too: for so long, a
+signal that comes again is the same one."""
 
 
 class StopSignals:
-    """Remembers the first of these signals; a second one ends the process at once.
+    """Remembers the first of these signals; one that comes later ends the process at once.
 
     A thread of its own hears them, because Python runs no handler in the main thread while that
     waits for a message of another rank.
@@ -55,14 +59,16 @@ class StopSignals:
             os.close(source)
 
     def _listen(self, source: int) -> None:
+        first_s = 0.0
         while numbers := os.read(source, 16):
             for number in numbers:
                 if number not in KINDS:
                     continue
-                if self.signal_number:
+                if not self.signal_number:
+                    self.signal_number, first_s = number, time.monotonic()
+                elif time.monotonic() - first_s >= ECHO_S:
                     os.write(2, f"distgnn: ended at once by a second {name_of(number)}\n".encode())
                     os._exit(128 + number)
-                self.signal_number = number
 
 
 def _nothing(number: int, frame: object) -> None:
