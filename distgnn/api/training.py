@@ -400,7 +400,16 @@ def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:
     else:
         streamed, what = predict_host_bytes(trainer.graphs), "streaming sums of features"
         check_memory(group, streamed, what=what, is_forced=asked.force, say=asked.say)
-    on_rank_0(group, lambda: prepare(run_dir, asked.resume, opened.begin))
+    on_rank_0(
+        group,
+        lambda: prepare(
+            run_dir,
+            opened.config,
+            opened.begin,
+            is_resuming=asked.resume,
+            overwrites=asked.overwrite,
+        ),
+    )
     turn = asked.turn
     is_first = turn is None or turn.is_first
     trainer.estimated_epoch_s = turn and turn.estimated_epoch_s

@@ -115,19 +115,34 @@ def _refuse(run_dir: RunDirectory, changed: list[str]) -> None:
         )
 
 
-def prepare(run_dir: RunDirectory, is_resuming: bool, begin: dict[str, Any]) -> None:
+def prepare(
+    run_dir: RunDirectory,
+    config: TrainConfig,
+    begin: dict[str, Any],
+    *,
+    is_resuming: bool,
+    overwrites: bool,
+) -> None:
     """Create the run directory, or empty it if the run begins again.
 
     Args:
         run_dir: Directory of the run.
-        is_resuming: Whether an earlier run stays.
+        config: Settings of the run.
         begin: Content of config.json, which is written.
+        is_resuming: Whether an earlier run stays.
+        overwrites: Whether any earlier run may be removed.
 
     Raises:
-        InputError: If it cannot be written, or another job writes there.
+        InputError: If it cannot be written, another job writes there, or the run that is there
+            must stay.
     """
     run_dir.create()
     run_dir.lock.take()
+    # Another job may have trained here since that was checked first, before there was a lock.
+    if not overwrites:
+        check_settings(run_dir, config, is_resuming)
+    if is_resuming:
+        check_graph(run_dir, begin)
     if run_dir.has_run() and not is_resuming:
         run_dir.clear()
     run_dir.write_config(begin)

@@ -38,6 +38,9 @@ class RunLock:
     Args:
         folder: RUN directory; must exist when the lock is taken.
         say: Receives a note about a wait.
+
+    Attributes:
+        is_lost: Whether another job was seen to have taken the directory over; see `check`.
     """
 
     def __init__(self, folder: Path, say: Callable[[str], None] = lambda _: None) -> None:
@@ -45,7 +48,7 @@ class RunLock:
         self._folder = folder
         self._say = say
         self._token = secrets.token_hex(8)
-        self._is_taken = False
+        self._is_taken = self.is_lost = False
         self._is_over = threading.Event()
         self._thread = DaemonThread(self._beat, name="distgnn-lock")
 
@@ -196,17 +199,18 @@ class RunLock:
             f"waiting {_STALE_S:g} s to see whether {_named(found)} still uses '{self._folder}'"
         )
         deadline_s = time.monotonic() + _STALE_S
-        first = _time_of(file)
-        while time.monotonic() < deadline_s:
+        first = now = _time_of(file)
+        while now == first and time.monotonic() < deadline_s:
             time.sleep(min(1.0, _STALE_S / 4))
-            if _time_of(file) != first:
-                return True
-        return False
+            now = _time_of(file)
+        # An owner that gives it back has ended.
+        return now not in (0, first)
 
     def _beat(self) -> None:
         while not self._is_over.wait(_BEAT_S):
             with suppress(OSError):
-                if self._read().get("token") == self._token:
+                self.is_lost = self._read().get("token", self._token) != self._token
+                if not self.is_lost:
                     os.utime(self._file)
 
     def _read(self, file: Path | None = None) -> dict[str, Any]:

@@ -49,9 +49,14 @@ class RunWriter:
 
         Args:
             record: Record of the epoch.
+
+        Raises:
+            InputError: If another job writes there by now.
         """
         if not self._is_writer:
             return
+        if self._run.lock.is_lost:
+            self._run.lock.check()
         is_first_failure = not self._unwritten
         self._unwritten.append(record)
         error = self._append()
@@ -99,6 +104,7 @@ class RunWriter:
         trainer = self._trainer
         if not trainer.stop_number or trainer.is_done:
             return
+        self._run.lock.check()
         trainer.check_weights()
         trainer.save(self._checkpoints)
         self._finish_metrics()

@@ -48,6 +48,13 @@ def write(folder, **changed):
     (folder / NAME).write_text(json.dumps({**content, "job": "", "token": "t", **changed}))
 
 
+def wait_until(condition):
+    deadline_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
 def test_a_second_job_is_refused_by_name_until_the_first_has_ended(holder, tmp_path):
     host = re.escape(socket.gethostname())
     sentence = rf"is in use by a job on host {host} \(pid {holder.pid}.*\); wait until"
@@ -103,10 +110,7 @@ def test_the_heart_of_an_owner_beats(tmp_path, monkeypatch):
     with RunLock(tmp_path) as lock:
         lock.take()
         os.utime(tmp_path / NAME, (1, 1))
-        deadline_s = time.monotonic() + 60
-        while (tmp_path / NAME).stat().st_mtime < 2:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.01)
+        wait_until(lambda: (tmp_path / NAME).stat().st_mtime >= 2)
 
 
 def test_an_owner_that_stood_still_and_was_followed_notices(tmp_path):
@@ -116,6 +120,33 @@ def test_an_owner_that_stood_still_and_was_followed_notices(tmp_path):
         with pytest.raises(InputError, match=r"was taken over by a job on host node7 \(pid 17\)"):
             lock.check()
     assert (tmp_path / NAME).exists()  # it is the other job's
+
+
+def test_the_heart_of_an_owner_that_was_followed_notices_by_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_BEAT_S", 0.02)
+    with RunLock(tmp_path) as lock:
+        lock.take()
+        assert not lock.is_lost
+        write(tmp_path, machine="elsewhere", pid=17)
+        wait_until(lambda: lock.is_lost)
+
+
+def test_a_lock_that_is_given_back_while_it_is_watched_is_free(tmp_path, monkeypatch):
+    write(tmp_path, machine="elsewhere", pid=17)
+    monkeypatch.setattr(time, "sleep", lambda _: (tmp_path / NAME).unlink(missing_ok=True))
+    with RunLock(tmp_path) as lock:
+        lock.take()
+
+
+def test_an_owner_that_the_system_hides_lives(tmp_path, monkeypatch):
+    def is_denied(pid, number):
+        raise PermissionError(1, "Operation not permitted")
+
+    write(tmp_path)
+    monkeypatch.setattr(os, "kill", is_denied)
+    monkeypatch.setattr(process, "_stat", lambda pid: None)
+    with pytest.raises(InputError, match=r"is in use by a job on host node7"):
+        RunLock(tmp_path).take()
 
 
 def test_of_many_jobs_that_find_a_dead_owner_one_succeeds(tmp_path):

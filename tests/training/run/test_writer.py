@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import resource
 
@@ -16,6 +17,7 @@ from distgnn.training.loop.progress import Silent
 from distgnn.training.loop.stop import StoppedError
 from distgnn.training.loop.trainer import Trainer
 from distgnn.training.run.directory import METRICS, SUMMARY, RunDirectory
+from distgnn.training.run.lock import NAME
 from distgnn.training.run.writer import train
 
 
@@ -211,3 +213,35 @@ def test_a_run_that_is_asked_in_its_last_epoch_ends_as_ever(tmp_path):
     (summary,) = trained(tmp_path, config, Script(), prepare=ask(0, 4))
     assert summary["num_epochs"] == 5
     assert "stop_number" not in RunDirectory(tmp_path).read_metrics()[-1]
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_job_that_was_followed_writes_nothing_more(is_asked, tmp_path, monkeypatch):
+    """It stood still, and another job has trained on from its checkpoint."""
+    newer = tmp_path / "run/checkpoints/epoch-000009"
+    newer.mkdir(parents=True)
+    run_dir = RunDirectory(tmp_path / "run")
+    run_dir.lock.take()
+    config = make_config(epochs=8, checkpoint_every=0)
+    graph = make_graph()
+    parts = cut(graph, 1)
+
+    def on_rank(group):
+        trainer = Trainer(config, ends_of(graph), parts[0], group)
+
+        def follow():
+            content = json.loads((run_dir.path / NAME).read_text())
+            (run_dir.path / NAME).write_text(json.dumps({**content, "token": "other"}))
+            if is_asked:
+                trainer.stop.signal_number = 15
+            else:
+                run_dir.lock.is_lost = True
+
+        script = OnRank(Script(after_2=follow), group)
+        with pytest.raises(InputError, match=r"was taken over by a job on host .* while this job"):
+            train(trainer, run_dir, script, records=[])
+
+    run_ranks(1, on_rank)
+    assert newer.is_dir()
+    assert lines(run_dir.path) == [0, 1, 2] + [3] * is_asked
+    run_dir.lock.release()
