@@ -23,6 +23,7 @@ def main() -> int:
     """
     import signal
 
+    _open_closed_streams()
     # What `kill -INT` finds in a job in the background stays: to ignore it.
     is_heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_heard:
@@ -45,6 +46,21 @@ def main() -> int:
             "limit of the process (ulimit -v), start fewer ranks on this host, or use another one",
             2,
         )
+
+
+def _open_closed_streams() -> None:
+    """Let nothing else have the numbers of streams that the caller has closed, as by `2>&-`.
+
+    A file that is opened next would have the number, and be written to by whoever warns.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is not None:
+            continue
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+        setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - it stays
 
 
 def _interrupted(number: int, frame: object) -> None:

@@ -22,7 +22,7 @@ from distgnn.api.job import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_RETRY
 from distgnn.cli.flags import whole
 from distgnn.comm import watchdog
 from distgnn.comm.daemon import DaemonThread
-from distgnn.comm.launch import detect
+from distgnn.comm.launch import SUPERVISED, detect
 from distgnn.datasets.errors import InputError
 from distgnn.machine.facts import find_mpirun
 
@@ -441,6 +441,7 @@ class _Job:
         job = {
             "TORCHELASTIC_RUN_ID": uuid.uuid4().hex,
             "TORCHELASTIC_RESTART_COUNT": "0",
+            SUPERVISED: "1",
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": "29500",
             "WORLD_SIZE": str(self._num_ranks),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distgnn.comm.launch import SUPERVISED
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def choose_threads(
     text = environ.get("OMP_NUM_THREADS", "")
     # torchrun sets 1 by itself when it starts several ranks; who sets its variables does not.
     is_from_torchrun = "TORCHELASTIC_RUN_ID" in environ and launch.size > 1 and text == "1"
+    is_from_torchrun &= SUPERVISED not in environ
     if text and not is_from_torchrun:
         first = text.split(",")[0].strip()
         if re.fullmatch("[0-9]{1,9}", first) is None or not 1 <= int(first) <= MAX_THREADS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import socket
@@ -24,6 +25,12 @@ _OUT_OF_MEMORY = re.compile(
     r"|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure \d+ 'out of memory'",
     re.IGNORECASE,
 )
+# Of errors that name no file: the output goes to a disk that is full, the user has too many
+# processes, or no temporary directory can be written.
+_SHORT = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG),
+    *(errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOENT),
+}
 
 
 def as_input_error(error: BaseException) -> InputError | None:
@@ -49,6 +56,11 @@ def as_input_error(error: BaseException) -> InputError | None:
         )
     if isinstance(error, OSError) and error.filename is not None:
         return InputError(f"cannot use '{error.filename}': {error.strerror}; check the path")
+    if isinstance(error, OSError) and error.errno in _SHORT:
+        return InputError(
+            f"{socket.gethostname()} refused a file, process or thread ({error.strerror}); free "
+            "space or raise the limits of this user there, and see where the output goes"
+        )
     return None
 
 

@@ -88,16 +88,19 @@ def is_alive(process: ProcessId) -> bool:
     Args:
         process: A process whose machine is this one.
     """
+    is_foreign = False
     try:
         os.kill(process.pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass
+        is_foreign = True
     if not Path("/proc/self/stat").exists():
         return True
     stat = _stat(process.pid)
-    return stat is not None and stat[0] not in "ZX" and int(stat[19]) == process.start
+    if stat is None:  # it has ended just now, or the system hides processes of other users
+        return is_foreign
+    return stat[0] not in "ZX" and int(stat[19]) == process.start
 
 
 def is_stopped(process: ProcessId) -> bool:

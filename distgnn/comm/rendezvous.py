@@ -34,7 +34,7 @@ from distgnn.comm.store import (
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from types import ModuleType
 
     from distgnn.comm.launch import Launch
@@ -136,12 +136,9 @@ def private_directory(environ: Mapping[str, str]) -> Path:
     Raises:
         PeerError: If every candidate belongs to somebody else or is open to others.
     """
-    user = os.getuid()
-    candidates = [Path(tempfile.gettempdir()) / f"distgnn-{user}"]
-    runtime = environ.get("XDG_RUNTIME_DIR")
-    if runtime:
-        candidates.insert(0, Path(runtime) / "distgnn")
-    for candidate in candidates:
+    user, last = os.getuid(), ""
+    for candidate in _private_candidates(environ):
+        last = f"{candidate} is not a directory that only this user can open; remove it or set"
         try:
             candidate.mkdir(mode=0o700, exist_ok=True)
             info = candidate.lstat()
@@ -150,10 +147,19 @@ def private_directory(environ: Mapping[str, str]) -> Path:
         is_private = stat.S_ISDIR(info.st_mode) and stat.S_IMODE(info.st_mode) & 0o077 == 0
         if is_private and info.st_uid == user:
             return candidate
+    last = last or "no temporary directory can be written; make room there, or set"
     raise PeerError(
-        f"the ranks of this machine cannot meet, because {candidates[-1]} is not a directory that "
-        "only this user can open; remove it or set XDG_RUNTIME_DIR to one"
+        f"the ranks of this machine cannot meet, because {last} XDG_RUNTIME_DIR to a directory of "
+        "this user alone"
     )
+
+
+def _private_candidates(environ: Mapping[str, str]) -> Iterator[Path]:
+    if environ.get("XDG_RUNTIME_DIR"):
+        yield Path(environ["XDG_RUNTIME_DIR"]) / "distgnn"
+    # None is found where none can be written.
+    with suppress(FileNotFoundError):
+        yield Path(tempfile.gettempdir()) / f"distgnn-{os.getuid()}"
 
 
 def job_key(launch: Launch, environ: Mapping[str, str]) -> str:
@@ -370,6 +376,11 @@ def reach(host: str, port: int, *, rank: int, timeout_s: float) -> str:
                 return str(connection.getpeername()[0])
         except OSError as error:
             reason = str(error)
+        except UnicodeError as error:
+            raise InputError(
+                f"MASTER_ADDR must be the name or address of the host of rank 0, got {host!r} "
+                f"({error}); correct it"
+            ) from error
         if time.monotonic() > deadline:
             raise PeerError(
                 f"rank {rank} ({socket.gethostname()}) waited {timeout_s:g} s for rank 0 at "
@@ -403,7 +414,7 @@ def _places(launch: Launch, host: str, port: int) -> list[str]:
         return ["127.0.0.1"]
     try:
         address = str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter for a name that cannot be one
         raise InputError(
             f"the host of rank 0 must have an address, got {host!r} ({error}); correct MASTER_ADDR"
         ) from error

@@ -41,7 +41,13 @@ def secret_of_job(environ: Mapping[str, str]) -> bytes:
 
 
 def _file(environ: Mapping[str, str]) -> Path:
-    folder = Path(environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
+    try:
+        folder = Path(environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
+    except RuntimeError as error:
+        raise InputError(
+            "ranks on several hosts need a secret, which lies in the home directory, but this user "
+            f"has none; {_REMEDY}"
+        ) from error
     return folder / "distgnn" / "secret"
 
 

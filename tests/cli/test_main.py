@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -248,6 +249,43 @@ def test_the_little_memory_of_another_rank_is_not_that_of_this_one():
     sentence = "rank 1 (host1): there is not enough memory on host1 (std::bad_alloc)"
     assert as_input_error(RuntimeError(sentence)) is not None
     assert as_input_error(PeerError(sentence)) is None
+
+
+def test_what_the_system_is_short_of_is_a_sentence(distgnn, monkeypatch):
+    fails_with(OSError(errno.ENOSPC, "No space left on device"), monkeypatch)
+    sentence = distgnn("datasets").sentence
+    assert sentence.startswith(f"{socket.gethostname()} refused a file, process or thread (No sp")
+    assert "free space or raise the limits of this user there" in sentence
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_results_that_a_full_disk_refuses_are_a_sentence():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "distgnn", "datasets"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert re.fullmatch("distgnn: .* refused a file, .*\n", done.stderr)
+
+
+@pytest.mark.parametrize("closed", ["", "1", "2", "0 1 2"])
+def test_closed_streams_are_not_taken_by_files(closed, tmp_path):
+    shut = " ".join(f"{number}>&-" for number in closed.split())
+    words = f"{sys.executable} -m distgnn train cora --epochs 1 --hidden 4 --run {tmp_path}/run"
+    done = subprocess.run(
+        ["sh", "-c", f"exec {words} {shut}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert ("results " in done.stdout) == ("1" not in closed)
+    assert (tmp_path / "run/summary.json").exists()
 
 
 def test_an_error_of_the_system_without_a_file_is_not_the_user_s():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from distgnn.comm.binding import Cores, apply_threads, choose_threads, look_at_cores
-from distgnn.comm.launch import SINGLE, Launch
+from distgnn.comm.launch import SINGLE, SUPERVISED, Launch
 from distgnn.datasets import InputError
 
 MPIRUN = Launch("openmpi", 0, 4, 0, 4)
@@ -26,6 +26,7 @@ FREE = Cores(16, 16)
         # torchrun sets 1 by itself; another number is the user's, as is 1 without torchrun.
         (TORCHRUN, {"OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "7"}, FREE, 4),
         (TORCHRUN, {"OMP_NUM_THREADS": "1"}, FREE, 1),
+        (TORCHRUN, {"OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "7", SUPERVISED: "1"}, FREE, 1),
         (TORCHRUN, {"OMP_NUM_THREADS": "2"}, FREE, 2),
         (Launch("torchrun", 0, 1, 0, 1), {"OMP_NUM_THREADS": "1"}, FREE, 1),
     ],

@@ -142,6 +142,25 @@ def test_a_directory_of_others_is_not_used(tmp_path: Path, monkeypatch: pytest.M
         rendezvous.private_directory({})
 
 
+def test_a_machine_without_a_temporary_directory_says_so(tmp_path, monkeypatch) -> None:
+    def finds_none() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.gettempdir", finds_none)
+    runtime = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    assert rendezvous.private_directory(runtime) == tmp_path / "distgnn"
+    with pytest.raises(PeerError, match="because no temporary directory can be written; make room"):
+        rendezvous.private_directory({})
+
+
+@pytest.mark.parametrize("name", ["a..b", "a" * 64])
+def test_a_name_that_no_host_can_have_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=r"MASTER_ADDR must be the name or address of the host"):
+        rendezvous.reach(name, 29500, rank=1, timeout_s=60)
+    with pytest.raises(InputError, match=r"the host of rank 0 must have an address, got '.*'"):
+        rendezvous._places(REMOTE, name, 29500)
+
+
 def test_the_key_of_a_job_is_shared_by_its_ranks_only(environ: dict[str, str]) -> None:
     hydra = Launch("mpich", 0, 2, 0, 2)
     torchrun = Launch("torchrun", 0, 2, 0, 2)

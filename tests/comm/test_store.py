@@ -158,6 +158,15 @@ def test_ranks_of_one_host_listen_on_loopback_with_torchruns_variables_too():
     meeting.store.close()
 
 
+def test_a_user_without_a_home_is_asked_for_a_secret(monkeypatch):
+    def has_none(path):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", has_none)
+    with pytest.raises(InputError, match=r"but this user has none; set DISTGNN_SECRET to one"):
+        secret_of_job({})
+
+
 def test_the_secret_is_a_file_of_the_user_alone(tmp_path):
     environ = {"XDG_CONFIG_HOME": str(tmp_path)}
     secret = secret_of_job(environ)

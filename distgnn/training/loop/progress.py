@@ -150,12 +150,14 @@ class Bar:
         self._bar.start()
 
     def epoch(self, record: Mapping[str, Any]) -> None:
-        """Redraw the line."""
-        self._bar.update(self._task, advance=1, description=brief_epoch(record, self._room))
+        """Redraw the line, unless the terminal is gone: that ends no run."""
+        with suppress(OSError):
+            self._bar.update(self._task, advance=1, description=brief_epoch(record, self._room))
 
     def note(self, line: str) -> None:
         """Write the line above the bar."""
-        self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        with suppress(OSError):
+            self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def warn(self, line: str) -> None:
         """Write the line above the bar."""
@@ -163,7 +165,8 @@ class Bar:
 
     def close(self) -> None:
         """Keep the last line on the screen."""
-        self._bar.stop()
+        with suppress(OSError):
+            self._bar.stop()
 
 
 class NotebookBar(Lines):

@@ -107,6 +107,20 @@ def test_a_terminal_gets_a_bar_that_counts_from_where_the_run_was_resumed(monkey
     assert "\x1b[?25h" in last, "the cursor is shown again"
 
 
+def test_a_terminal_that_goes_away_ends_no_run(monkeypatch):
+    terminal = use_terminal(monkeypatch)
+    bar = Bar(num_epochs=10, done=0)
+
+    def is_gone(text=""):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(terminal, "write", is_gone)
+    monkeypatch.setattr(terminal, "flush", is_gone)
+    bar.epoch(RECORD)
+    bar.note("a line")
+    bar.close()
+
+
 @pytest.mark.parametrize("columns", [80, 60, 200])
 def test_the_live_line_keeps_its_bar_and_its_percentage_on_one_line(columns, monkeypatch):
     terminal = use_terminal(monkeypatch)
