@@ -148,3 +148,10 @@ def test_the_documentation_builds_without_a_warning(staged, repository, tmp_path
     )
     assert done.returncode == 0, done.stderr
     assert "Net on cora" in (tmp_path / "html/index.html").read_text("utf-8")
+
+
+def test_the_page_of_a_run_has_every_field_of_a_run(repository, tmp_path):
+    run = distgnn.train("cora", epochs=1, hidden=4, goal=0.9, out=tmp_path / "run", quiet=True)
+    found = set(re.findall(r"`([a-z_]+)`", (repository / "docs/run.md").read_text("utf-8")))
+    assert set(run.summary) - found == set()
+    assert set(run.metrics[0]) - found == set()

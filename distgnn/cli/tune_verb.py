@@ -78,7 +78,12 @@ def _add_search_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="NAME",
         help="random, grid, or tpe of Optuna (default: %(default)s)",
     )
-    add("--trials", type=whole(1), metavar="N", help="default: all of a grid, or else 16")
+    add(
+        "--trials",
+        type=whole(1),
+        metavar="N",
+        help="not with hyperband (default: all of a grid, or else 16)",
+    )
     add(
         "--factor",
         type=whole(2),
@@ -98,8 +103,8 @@ def _add_search_arguments(group: argparse._ArgumentGroup) -> None:
         "--objective",
         default="val_metric",
         metavar="NAME",
-        help="val_metric, or what --goal took: epochs_to_goal, time_to_goal_s, sent_to_goal_bytes "
-        "(default: %(default)s)",
+        help="val_metric; or, with --goal and --scheduler none, epochs_to_goal, time_to_goal_s or "
+        "sent_to_goal_bytes (default: %(default)s)",
     )
     add(
         "--jobs",

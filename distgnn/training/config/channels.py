@@ -40,29 +40,11 @@ class ChannelSettings:
     )
     weights: str | None = flag(
         None,
-        "what gradients of large weights are sent as while ranks add them up: sum (as they are), "
-        "bf16, int8, int4, int2 or int1, as with --halo, or auto, which chooses while the run "
-        "trains; or every(K)+mean: each rank trains "
-        "a model of its own, and after every K steps all get the mean of weights and moments, or "
-        "with +own-moments of weights alone; with +pairs or +groups(G) it is the mean of 2 or G "
-        "ranks, drawn for each merge, or with groups(G,order=tournament) or order=grid in turns; "
-        "every(K)+int8+mean finds the mean from how models changed, told in a code; "
-        "with +ring each rank mixes its model with those of two neighbors, which may be told in a "
-        "code as in every(1)+ring+int8; "
-        "lag(L) finds a mean in the background, for models to move to L steps later: corrected by "
-        "all of the way, lerp(A) or elastic(A) by a share of it, momentum(E) to a mean that moves "
-        "on; "
-        "every(K,for=S) also merges after the S steps that follow each K; +travel(E) moves K every "
-        "E epochs by the accuracy that models lose on vertices of other ranks; "
-        "changed-gradient(D) in place of every(K) merges once the "
-        "smoothed squared norm of the gradient of a rank changes by more than a share of D, or by "
-        "more than in NN percent of the last 20 steps with changed-gradient(qNN); with vote=half, "
-        "or vote=F for a share F, of so many of them, with vote=mean of all on average; or "
-        "changed(S): values of gradients are added up once they would move a weight by a share of "
-        "S, or with decay=sqrt of S over the root of the steps; or qadam(N)+int8: after N steps "
-        "of Adam its first moment is summed in a code, and its second rests; +machines(L) adds "
-        "gradients up as they are among each L ranks in a row, and then in a code between these "
-        "machines (default: sum)",
+        "what ranks tell each other about weights (words in examples/strategies): gradients are "
+        "added up as they are with sum, or in bf16, int8, int4, int2 or int1, or as auto chooses "
+        "while the run trains; with every(K)+mean each rank trains a model of its own, and all get "
+        "the mean of models after every K steps; with +int8 in a code, with +pairs or +groups(G) "
+        "of 2 or G ranks, with lag(L) in the background (default: sum)",
         metavar="STRATEGY",
         is_predicted=True,
     )

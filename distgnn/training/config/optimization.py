@@ -59,9 +59,10 @@ class OptimizationSettings:
     )
     kfac: str = flag(
         "",
-        "how kfac preconditions: damping=0.001, factors=5 and inverses=5 epochs apart, but none "
-        "apart in the first=10, clip=0.01, decay=0, workers=all|half|one|SHARE of the ranks, "
-        "widest=1024 columns of a factor that is no diagonal (default: these values)",
+        "how kfac preconditions: factors are read every factors=5 and inverted every inverses=5 "
+        "epochs, both in each of the first=10; damping=0.001, clip=0.01, decay=0, "
+        "workers=all|half|one|SHARE of the ranks, widest=1024 columns of a factor that is no "
+        "diagonal (default: these values)",
         metavar="NAME=X,...",
         is_predicted=True,
     )
