@@ -110,6 +110,7 @@ def _fits(asked: PartitionOptions) -> bool:
     if not is_path(source):
         return True
     num_vertices, num_edges = _numbers(Path(source))
+    num_edges *= 1 + asked.source.undirected  # reverses are added
     # Whether edges go both ways, so that METIS takes less, is not known before they are read.
     cutting = NEEDS[0].bytes(num_vertices, num_edges) + _GRAPH_EDGE_BYTES * num_edges
     needed = max(cutting, _READING_EDGE_BYTES * num_edges)

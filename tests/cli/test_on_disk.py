@@ -174,6 +174,15 @@ def test_an_edge_list_has_no_more_edges_than_its_size_is_taken_for(name, here):
     assert not stays_on_disk(PartitionOptions(source, 2, "p", print, memory=3 * needed))
 
 
+def test_reverses_that_are_to_be_added_count_where_edges_are_to_fit(here):
+    write_edges(here / "e.parquet", 5000)
+    needed = NEEDS[0].bytes(0, 10000) + 8 * 10000
+    for is_undirected in (False, True):
+        source = SourceOptions("e.parquet", undirected=is_undirected)
+        asked = PartitionOptions(source, 2, "p", print, memory=needed - 1)
+        assert stays_on_disk(asked) == is_undirected
+
+
 @pytest.mark.parametrize("flags", [("--memory", "1GiB"), ("--work", "w")])
 def test_a_graph_that_stays_in_memory_is_said_to_ignore_flags_of_the_disk(
     flags, distgnn, folder, here
