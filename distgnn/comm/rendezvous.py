@@ -11,7 +11,7 @@ import socket
 import stat
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -293,7 +293,8 @@ def _meet_through_agent(
 
     address = reach(*known, rank=launch.rank, timeout_s=timeout_s)
     wait = timedelta(seconds=timeout_s)
-    agents = TCPStore(address, known[1], None, False, wait, wait_for_workers=False)
+    with _reaching_agents(launch, address, known[1]):
+        agents = TCPStore(address, known[1], None, False, wait, wait_for_workers=False)
     # The agents' store outlives an attempt, whose keys are not those of the next one.
     key = f"distgnn/attempt-{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/store"
     if launch.rank == 0:
@@ -301,7 +302,8 @@ def _meet_through_agent(
         port = int(listener.getsockname()[1])
         own = [found for _, found in network.addresses() if not network.is_loopback(found)]
         store = serve_store(listener, "127.0.0.1", timeout_s, secret)
-        agents.set(key, json.dumps({"port": port, "addresses": [*own, address]}))
+        with _reaching_agents(launch, address, known[1]):
+            agents.set(key, json.dumps({"port": port, "addresses": [*own, address]}))
         return store, (own or [address])[0], port
     try:
         offer = json.loads(agents.get(key))
@@ -316,6 +318,18 @@ def _meet_through_agent(
                 client = connect_store(candidate, offer["port"], timeout_s, secret)
                 return client, candidate, offer["port"]
     return _connect(address, offer["port"], secret, timeout_s), address, offer["port"]
+
+
+@contextmanager
+def _reaching_agents(launch: Launch, address: str, port: int) -> Iterator[None]:
+    """Say where torchrun's first agent was where its store does not answer in the block."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise PeerError(
+            f"rank {launch.rank} ({socket.gethostname()}) lost torchrun's agent at {address} port "
+            f"{port}; see its output"
+        ) from error
 
 
 def master_address(launch: Launch, environ: Mapping[str, str]) -> tuple[str, int] | None:

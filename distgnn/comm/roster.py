@@ -78,11 +78,9 @@ class Roster:
         """
         who = Peer(self._launch.rank, self._host, self._me)
         row = json.dumps([f"{who} died before the ranks had met; {_REMEDY}", False])
-        try:
+        with self._reaching():
             self._first.leave_will({_FAILURE: row, _told(who.rank): "1"})
             self._first.set(f"come/{who.rank}", "1")
-        except RuntimeError as error:
-            raise PeerError(self._lost_store()) from error
 
     def settle(self) -> None:
         """Leave the death of this rank to the watchdog from now on."""
@@ -239,12 +237,10 @@ class Roster:
             self._call(timeout_s)
 
     def _call(self, timeout_s: float) -> None:
-        try:
+        with self._reaching():
             if self._launch.rank == 0:
                 self._store.set(_IDENTITY, json.dumps(self._identity))
             self._beat()
-        except RuntimeError as error:
-            raise PeerError(self._lost_store()) from error
 
         def judge() -> None:
             self._compare()
@@ -306,9 +302,11 @@ class Roster:
             )
 
         with self._guarding(timeout_s):
-            self._store.set(f"{name}/{self._launch.rank}", text)
+            with self._reaching():
+                self._store.set(f"{name}/{self._launch.rank}", text)
             self._wait(name, timeout_s, judge=self.check, late=silent)
-            return [row.decode() for row in self._store.multi_get(keys)]
+            with self._reaching():
+                return [row.decode() for row in self._store.multi_get(keys)]
 
     def _wait(
         self,
@@ -362,6 +360,14 @@ class Roster:
             is_over.set()
 
     @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Say who is lost where the store does not answer in the block."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise PeerError(self._lost_store()) from error
+
+    @contextmanager
     def watching(self, connect: Callable[[], Store]) -> Iterator[None]:
         """Watch the ranks while they connect; transports name none that is lost meanwhile.
 
@@ -372,10 +378,8 @@ class Roster:
             PeerError: If the block raises one, or another RuntimeError because a rank is gone;
                 names the rank that is.
         """
-        try:
+        with self._reaching():
             self._store = connect()
-        except RuntimeError as error:
-            raise PeerError(self._lost_store()) from error
         for peer in self._peers.values():
             peer.seen_s = time.monotonic()
         is_over = threading.Event()

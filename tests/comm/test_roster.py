@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from torch.distributed import TCPStore
 
-from distgnn.comm import early, network, process
+from distgnn.comm import early, network, process, rendezvous
 from distgnn.comm.errors import PeerError
 from distgnn.comm.launch import Launch
 from distgnn.comm.rendezvous import common_interface, meet_remotely
@@ -418,6 +418,37 @@ def _may_end(monkeypatch):
 
 
 @pytest.mark.usefixtures("_may_end")
+@pytest.mark.parametrize("verb", ["set", "multi_get"])
+def test_a_rank_0_that_ends_while_ranks_answer_is_named(verb, job, monkeypatch):
+    def is_lost(*_):
+        raise RuntimeError("connection reset by peer")
+
+    rolls = [job.roll(rank, 2) for rank in range(2)]
+    together(2, lambda rank: rolls[rank].call(60))
+    monkeypatch.setattr(rolls[1]._store, verb, is_lost, raising=False)
+
+    def answer(rank):
+        # Rank 0 waits for an answer that may not come.
+        try:
+            rolls[rank].gather("host", "here", "say where they are", 60 if rank else 0.5)
+        except PeerError as error:
+            return str(error)
+        return ""
+
+    _, said = together(2, answer)
+    assert said.startswith("rank 0 ended before the ranks had met, as rank 1 (")
+
+
+def test_torchruns_agent_that_ends_is_named():
+    with (
+        pytest.raises(
+            PeerError, match=r"rank 3 \(.*\) lost torchrun's agent at node1 port 29400; s"
+        ),
+        rendezvous._reaching_agents(Launch("torchrun", 3, 8, 3, 4), "node1", 29400),
+    ):
+        raise RuntimeError("connection reset by peer")
+
+
 def test_a_rank_of_another_machine_that_is_lost_while_ranks_connect_is_named(job):
     job.came(1, process.ProcessId("elsewhere", 1 << 22, 1))
     roll = job.roll(0, 2, stale_s=0.4)
