@@ -45,6 +45,8 @@ _FIRST_WORD = re.compile(_LABEL + rb"distgnn: ")
 # Of the last ranks, once the first has failed: mpirun itself may hang when a host is lost. A rank
 # with bad input ends, with a status that is final, only after the others have said so.
 _GRACE_S = watchdog.GRACE_S + 3.0
+# Of the others, once rank 0 has come to its end.
+_LEAVING_S = 60.0
 # From there on mpirun seems to hang.
 _HANG_S = 2.0
 _ANSWER_S = 15.0
@@ -476,6 +478,8 @@ class _Job:
         while None in (codes := [process.poll() for process in started]):
             if any(codes) or self._has_spoken.is_set():
                 deadline_s = min(deadline_s, time.monotonic() + _GRACE_S)
+            elif codes[0] == 0:  # the results are written, and another rank may be stopped
+                deadline_s = min(deadline_s, time.monotonic() + _LEAVING_S)
             left_s = deadline_s - time.monotonic()
             if left_s < _GRACE_S - _HANG_S and not asked.number:
                 # A lost host answers late or never: ask while mpirun waits for it, too.
