@@ -16,10 +16,10 @@ from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
 class EveryFifth(Synchronous):
     epoch = 0
 
-    def begin(self, route, rows, channel, picked=None, *, exact_columns=0):
+    def begin(self, *given, **words):
         codec = EXACT if self.epoch % 5 == 0 else CodecSpec(4)
         self.codecs = HaloCodecs(codec, codec)
-        return super().begin(route, rows, channel, picked, exact_columns=exact_columns)
+        return super().begin(*given, **words)
 
     def end_epoch(self):
         super().end_epoch()

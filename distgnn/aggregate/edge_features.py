@@ -8,6 +8,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from distgnn.aggregate.overlap import RowSteps, overlap
+from distgnn.datasets.errors import InputError
 from distgnn.edges.blocks import transposed
 from distgnn.edges.chunks import chunks_of
 
@@ -86,9 +87,11 @@ class EdgeMap:
         return found
 
     def _features(self, block: Csr) -> Tensor:
-        assert block.edge_features is not None, (
-            "the blocks of a model that reads features have them"
-        )
+        if block.edge_features is None:
+            raise InputError(
+                "a layer reads features of edges, but the graph has none; make it without "
+                "(edge_dim=None), or load a graph whose edges have features"
+            )
         return block.edge_features
 
 

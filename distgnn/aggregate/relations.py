@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
 from distgnn.aggregate.overlap import RowSteps, overlap
+from distgnn.datasets.errors import InputError
 from distgnn.edges.blocks import transposed
 from distgnn.kernels.csr import Csr
 from distgnn.kernels.devices import PROCESSOR, moved
@@ -138,7 +139,11 @@ def relations_of(block: Csr, *, is_mean: bool) -> tuple[Relation, ...]:
 
 
 def _relations_of(block: Csr, is_mean: bool) -> Iterator[Relation]:
-    assert block.edge_type is not None, "the blocks of a typed model know the relations"
+    if block.edge_type is None:
+        raise InputError(
+            "a layer reads types of edges, but the graph has none; use a layer without relations, "
+            "or load a graph whose edges have types"
+        )
     row = np.repeat(np.arange(block.num_rows, dtype=np.int32), block.indptr.diff().numpy())
     column, kind = block.indices.numpy(), block.edge_type.numpy()
     weight = edge_weights(block, is_mean=is_mean)
@@ -292,6 +297,11 @@ class _Forward(RowSteps):
 
     def add(self, name: BlockName, rows: Tensor, out: Tensor) -> None:
         for relation in relations_of(getattr(self.direction, name), is_mean=self.is_mean):
+            if relation.number >= len(self.weight):
+                raise InputError(
+                    f"the graph has a relation {relation.number}, but the layer was made with "
+                    f"num_relations={len(self.weight)}; take Data.num_relations"
+                )
             relation.add(rows, self.weight[relation.number], out)
 
 

@@ -232,6 +232,8 @@ def open_share(source: Source, rank: int, size: int) -> Share:
     """
     from distgnn.training.data.info import DataInfo
 
+    if isinstance(source, os.PathLike):  # such as a Partition
+        source = Path(source)
     is_named = isinstance(source, (str, Path))
     if is_named and is_partition_directory(source):
         manifest = read_manifest(source)

@@ -14,7 +14,7 @@ from distgnn.api.on_disk import is_finishing, partition_on_disk, stays_on_disk
 from distgnn.api.partition import Partition
 from distgnn.api.partition_options import ON, PartitionOptions
 from distgnn.api.set_aside import disk_of, is_mapped, with_features_aside
-from distgnn.api.settings import Keywords
+from distgnn.api.settings import Keywords, checked
 from distgnn.api.source import SWITCHES, load_graph, options_of
 from distgnn.api.use import check_no_session, write_note
 from distgnn.datasets.errors import InputError
@@ -71,7 +71,7 @@ def partition_graph(
     )
     asked = PartitionOptions(
         options_of(words, source),
-        int(parts),
+        checked("parts", parts, "int"),
         os.fspath(out),
         write_note if not quiet else _ignore,
         method=method,

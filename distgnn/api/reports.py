@@ -72,21 +72,24 @@ def write_page(subjects: Sequence[str], out: Path, config: TrainConfig) -> tuple
 
     if out.suffix not in _SUFFIXES:
         raise InputError(f"--out must end in {' or '.join(_SUFFIXES)}, got '{out}'")
+    if not subjects:
+        raise InputError("there is nothing to report on; give a partition, a run or several runs")
+    is_partition = len(subjects) == 1 and (Path(subjects[0]) / MANIFEST_NAME).is_file()
+    if not is_partition and config != TrainConfig():
+        raise InputError(
+            "flags of the model have no effect on a run, which has its own; leave them out"
+        )
     if len(subjects) != 1:
         return "runs", _write(out, _page_of_runs(subjects))
     (subject,) = subjects
     run_dir = RunDirectory(Path(subject))
-    if (Path(subject) / MANIFEST_NAME).is_file():
+    if is_partition:
         from distgnn.pages.partition import partition_page
 
         manifest = read_manifest(subject)
         values = forecast_values(subject, manifest, config)
         return "partition", _write(out, partition_page({**manifest_json(manifest), **values}))
     if run_dir.has_run():
-        if config != TrainConfig():
-            raise InputError(
-                "flags of the model have no effect on a run, which has its own; leave them out"
-            )
         return "run", _write(out, _page_of_run(run_dir))
     if (Path(subject) / STUDY).is_file():
         return "study", _write(out, _page_of_study(Path(subject)))

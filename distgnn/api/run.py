@@ -185,14 +185,25 @@ class Series:
         summary: Content of its series.json: means, standard deviations, and a record per run.
     """
 
-    def __init__(self, path: str | os.PathLike[str], summary: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        summary: dict[str, Any],
+        *,
+        source: Graph | None = None,
+        model: Callable[[Any], nn.Module] | None = None,
+    ) -> None:
         self.path = Path(path)
         self.summary = summary
+        self._source, self._model = source, model
 
     @property
     def runs(self) -> list[Run]:
         """The runs, in the order of their training."""
-        return [Run(self.path / record["run"]) for record in self.summary["runs"]]
+        return [
+            Run(self.path / record["run"], source=self._source, model=self._model)
+            for record in self.summary["runs"]
+        ]
 
     @property
     def test_metric(self) -> float | None:

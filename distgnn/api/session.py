@@ -15,6 +15,7 @@ from distgnn.api.data import Data, LoadOptions, ShareOfMean, share_of
 from distgnn.api.graphs import open_share
 from distgnn.api.settings import naming_arguments
 from distgnn.api.shared_models import SharedModel
+from distgnn.comm.binding import apply_threads
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.limits import num_killed
 from distgnn.exchange.clock import Clock
@@ -79,6 +80,7 @@ def init(
 
     refuse_inside("distgnn.init")
     check_device(backend, device)
+    before = torch.get_num_threads()
     group = job.open_ranks(
         backend=backend,
         interface=interface,
@@ -95,7 +97,7 @@ def init(
             job.end_job(group, error, killed_before=killed_before)
         raise
     torch.manual_seed(seed)
-    return Session(group, seed=seed, ends_process=True)
+    return Session(group, seed=seed, ends_process=True, threads_before=before)
 
 
 def refuse_inside(verb: str) -> None:
@@ -122,6 +124,7 @@ class Session:
         seed: Seed of dropout.
         ends_process: Whether a failure on one of several ranks ends the process, as it must where
             ranks are processes.
+        threads_before: Threads of torch that come back at the end; None where they stay.
 
     Attributes:
         rank: Number of this rank, in [0, size).
@@ -129,8 +132,16 @@ class Session:
         device: Device of this rank, on which data and models are.
     """
 
-    def __init__(self, group: Group, *, seed: int = 0, ends_process: bool = False) -> None:
+    def __init__(
+        self,
+        group: Group,
+        *,
+        seed: int = 0,
+        ends_process: bool = False,
+        threads_before: int | None = None,
+    ) -> None:
         self._group = group
+        self._threads_before = threads_before
         self._seed = seed
         self._ends_process = ends_process
         self._killed_before = num_killed()
@@ -183,6 +194,9 @@ class Session:
 
     def _leave(self) -> None:
         self._state = "closed"
+        # A notebook goes on, with the threads that it had.
+        if self._threads_before is not None:
+            apply_threads(self._threads_before)
         if getattr(_OPEN, "session", None) is self:
             _OPEN.session = None
         for watch in self._watches:
@@ -400,8 +414,8 @@ class Session:
             if not shared.is_local or any(shared.holds(each) for each in reached):
                 shared.after_backward()
         for parameter, grad in zip(parameters, before, strict=True):
-            if grad is not None and parameter.grad is not None:
-                parameter.grad += grad
+            if grad is not None:
+                parameter.grad = grad if parameter.grad is None else parameter.grad.add_(grad)
         total = loss.detach().clone()
         if is_alone and count is None:
             return total * self.size

@@ -113,7 +113,7 @@ class Keywords:
         fields = [item for item in dataclasses.fields(owner) if item.name not in but]
         self._known |= {item.name for item in fields}
         return {
-            item.name: _checked(item.name, self._values[item.name], str(item.type))
+            item.name: checked(item.name, self._values[item.name], str(item.type))
             for item in fields
             if item.name in self._values
         }
@@ -127,6 +127,20 @@ class Keywords:
         """
         self._known.add(name)
         return self._values.get(name, default)
+
+    def take_checked(self, name: str, kind: str, default: Any = None) -> Any:
+        """Return the value of one keyword, checked for its type.
+
+        Args:
+            name: Name of the keyword.
+            kind: bool, int, float or str.
+            default: Value if it was not given.
+
+        Raises:
+            InputError: If the value is of another type.
+        """
+        value = self.take(name)
+        return default if value is None else checked(name, value, kind)
 
     def refuse_others(self, more: Iterable[str] = ()) -> None:
         """Refuse keywords that nobody asked for.
@@ -165,8 +179,21 @@ def _weights_text(value: Any) -> str:
         ) from None
 
 
-def _checked(name: str, value: Any, annotation: str) -> Any:
-    """Check the type of a value, as far as its field tells: a name is checked with the others."""
+def checked(name: str, value: Any, annotation: str) -> Any:
+    """Check the type of a value, as far as its field tells: a name is checked with the others.
+
+    Args:
+        name: Name of the argument.
+        value: Its value.
+        annotation: Type of the field in words, such as "int | None".
+
+    Returns:
+        The value; a number of numpy as one of Python, a path as a text, "on" and "off" as True and
+        False.
+
+    Raises:
+        InputError: If it is of another type.
+    """
     if name == "split_index" and value == ALL:
         return value
     if name == "class_weights":

@@ -100,8 +100,10 @@ class Training:
         """
         from distgnn.api.walk_orders import check_tuning
         from distgnn.training.data.placement import check_features_on
+        from distgnn.training.run.beginning import check_again
 
         self._check_cuts()
+        check_again(resume=self.resume, overwrite=self.overwrite)
         self.trace.check(self.config.epochs)
         if self.factory is not None and (self.tune_kernels or self.estimate):
             asked = "--tune-kernels" if self.tune_kernels else "--estimate"

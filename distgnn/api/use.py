@@ -207,7 +207,7 @@ def _use(
     graph = run.graph if isinstance(run, Trained) else None
     if source is not None:
         graph = from_memory(source)
-    job, walk_cache = job_of(words), os.fspath(words.take("walk_cache", "on"))
+    job, walk_cache = job_of(words), words.take_checked("walk_cache", "str", "on")
     words.refuse_others(("source",))
     check_no_session(verb)
     factory = run.model if isinstance(run, Trained) else None

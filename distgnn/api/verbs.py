@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from distgnn.api.settings import ALL, Keywords, config_of
+from distgnn.api.settings import ALL, Keywords, checked, config_of
 from distgnn.api.source import options_of
 from distgnn.api.use import check_no_session, embed, evaluate, job_of, predict, write_note
 from distgnn.datasets.errors import InputError
@@ -122,24 +122,24 @@ def train(
         progress=progress,
         resume=resume,
         overwrite=overwrite,
-        force=words.take("force", False),
-        estimate=words.take("estimate", False),
+        force=words.take_checked("force", "bool", False),
+        estimate=words.take_checked("estimate", "bool", False),
         quiet=is_quiet,
-        walk_cache=os.fspath(words.take("walk_cache", "on")),
-        tune_kernels=words.take("tune_kernels", False),
+        walk_cache=words.take_checked("walk_cache", "str", "on"),
+        tune_kernels=words.take_checked("tune_kernels", "bool", False),
         trace=TraceFile(None if trace is None else Path(trace), words.take("trace_epochs")),
-        seeds=seeds,
+        seeds=None if seeds is None else checked("seeds", seeds, "int"),
         all_splits=words.take("split_index") == ALL,
         factory=factory,
-        pause_after=words.take("pause_after"),
-        merge_parts=words.take("merge_parts", False),
+        pause_after=words.take_checked("pause_after", "int"),
+        merge_parts=words.take_checked("merge_parts", "bool", False),
         cuts=_cuts_of(words.take("cuts", ())),
     )
     words.refuse_others(_TRAIN)
     check_no_session("train")
     values = asked.run()
     if asked.is_series:
-        return Series(out, values)
+        return Series(out, values, source=asked.source.graph, model=factory)
     return Run(out, values, source=asked.source.graph, model=factory)
 
 
@@ -151,7 +151,9 @@ def _cuts_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -
     return tuple(name for name in names if name)
 
 
-def with_recipe(given: Mapping[str, Any], name: str | None, source: Any) -> dict[str, Any]:
+def with_recipe(
+    given: Mapping[str, Any], name: str | os.PathLike[str] | None, source: Any
+) -> dict[str, Any]:
     """Add the settings of a recipe where none is given.
 
     Args:
@@ -167,7 +169,7 @@ def with_recipe(given: Mapping[str, Any], name: str | None, source: Any) -> dict
     from distgnn.api.recipes import read
     from distgnn.partition.directory.store import MANIFEST_NAME, read_manifest
 
-    recipe = read(name)
+    recipe = read(os.fspath(name))
     is_path = isinstance(source, str | os.PathLike)
     is_cut = is_path and (Path(source) / MANIFEST_NAME).is_file()
     if is_cut:

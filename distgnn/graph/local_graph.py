@@ -561,8 +561,12 @@ class LocalGraph:
         self._memo.static_results = {}
 
     def is_static(self, rows: Rows) -> bool:
-        """Whether these are the rows of `set_static`: aggregating them costs nothing per epoch."""
-        return rows is self._memo.static_rows
+        """Whether these are the rows of `set_static`: aggregating them costs nothing per epoch.
+
+        Rows whose gradient is asked for are not.
+        """
+        wants_gradient = isinstance(rows, torch.Tensor) and rows.requires_grad
+        return rows is self._memo.static_rows and not wants_gradient
 
     def propagate(self, function: Propagation, rows: AnyRows) -> AnyRows:
         """Apply a fixed function of the graph and some rows; on static rows only once.

@@ -139,6 +139,11 @@ class RGCNConv(Convolution):
             only = torch.addmm(self.bias[0], rows, self.own[0])
             self._watch(only, SeenMap((self.own,), rows, number=0))
             return only
+        if len(graph.rows_of_type(len(self.own))):
+            raise InputError(
+                f"the graph has a type {len(self.own)} of vertices, but the layer was made with "
+                f"num_own_maps={len(self.own)}; take Data.num_vertex_types, or 1"
+            )
         mapped = rows.new_zeros(len(rows), self.out_channels)
         for kind, (own, bias) in enumerate(zip(self.own, self.bias, strict=True)):
             chosen = graph.rows_of_type(kind)

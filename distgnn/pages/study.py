@@ -10,9 +10,10 @@ from distgnn.pages.charts import legend, lines
 from distgnn.pages.figures import Figure, tiles
 from distgnn.pages.markup import Html, figure, folded, page, section, table, tag
 from distgnn.pages.text import human_count, human_seconds
+from distgnn.training.tasks.measures import lower_is_better
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     Curves = Mapping[str, list[tuple[float, float]]]
 
@@ -51,9 +52,13 @@ def study_page(summary: Mapping[str, Any], curves: Curves) -> str:
         )
         title = f"Validation {metric} of the best {len(shown)} trials"
         content.append(section("Learning", figure(title, legend(shown), drawn)))
-    content.append(section("Rungs", _rungs(trials)))
-    content.append(section("Importance", *_importance(trials, curves)))
-    content.append(section("Trials", folded("As a table", _trials(ranked))))
+    is_price = summary.get("objective", "val_metric") != "val_metric"
+    is_low = lower_is_better(str(summary["metric"]))
+    # Scores of what is to be small have their sign changed.
+    sign = -1.0 if is_price or is_low else 1.0
+    content.append(section("Rungs", _rungs(trials, sign)))
+    content.append(section("Importance", *_importance(trials, curves, min if is_low else max)))
+    content.append(section("Trials", folded("As a table", _trials(ranked, sign))))
     return page(f"Search over {', '.join(summary['best']['settings'])}", *content)
 
 
@@ -74,13 +79,13 @@ def _best(summary: Mapping[str, Any]) -> Html:
     return table(["setting", "value"], rows, caption=f"Settings of {summary['best']['run']}")
 
 
-def _rungs(trials: Sequence[Mapping[str, Any]]) -> Html:
+def _rungs(trials: Sequence[Mapping[str, Any]], sign: float) -> Html:
     """Count the trials that were trained to each number of epochs, and no further."""
     ends: dict[int, list[float]] = defaultdict(list)
     for trial in trials:
         ends[trial["epochs"]].append(float("-inf") if trial["score"] is None else trial["score"])
     rows = [
-        (epochs, len(scores), _short(max(scores)) if max(scores) > float("-inf") else "-")
+        (epochs, len(scores), _short(sign * max(scores)) if max(scores) > float("-inf") else "-")
         for epochs, scores in sorted(ends.items())
     ]
     return table(
@@ -88,7 +93,11 @@ def _rungs(trials: Sequence[Mapping[str, Any]]) -> Html:
     )
 
 
-def _importance(trials: Sequence[Mapping[str, Any]], curves: Curves) -> list[Html]:
+def _importance(
+    trials: Sequence[Mapping[str, Any]],
+    curves: Curves,
+    best_of: Callable[[Sequence[float]], float],
+) -> list[Html]:
     """Say how much of the spread of scores each setting explains by itself.
 
     Scores are those at the last epoch that all trials reached, since longer ones would count twice.
@@ -103,7 +112,7 @@ def _importance(trials: Sequence[Mapping[str, Any]], curves: Curves) -> list[Htm
     scores = [
         [score for epoch, score in curves[trial["run"]] if epoch <= common] for trial in alive
     ]
-    kept = [(trial, max(found)) for trial, found in zip(alive, scores, strict=True) if found]
+    kept = [(trial, best_of(found)) for trial, found in zip(alive, scores, strict=True) if found]
     best = [score for _, score in kept]
     shares = {
         name: explained([trial["settings"][name] for trial, _ in kept], best)
@@ -139,13 +148,13 @@ def explained(values: Sequence[Any], scores: Sequence[float]) -> float:
     return between / total if total else 0.0
 
 
-def _trials(ranked: Sequence[Mapping[str, Any]]) -> Html:
+def _trials(ranked: Sequence[Mapping[str, Any]], sign: float) -> Html:
     names = list(ranked[0]["settings"])
     rows = [
         (
             trial["run"],
             trial["epochs"],
-            "failed" if trial["score"] is None else _short(trial["score"]),
+            "failed" if trial["score"] is None else _short(sign * trial["score"]),
             *(_short(trial["settings"][name]) for name in names),
             trial["failure"] or "",
         )

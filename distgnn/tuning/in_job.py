@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from distgnn.api.source import Source, SourceOptions
+from distgnn.api.source import Source, SourceOptions, check_ranks
 from distgnn.api.training import train_one
 from distgnn.comm.collective import collectively, of_rank_0
 from distgnn.datasets.errors import InputError
@@ -100,13 +101,23 @@ class InJob:
         self._group = group
         self._waiting: list[tuple[Trial, int]] = []
 
-    def open(self) -> None:
+    def open(self) -> str:
         """Open the source on all ranks, so that one that cannot be is no failure of trials.
+
+        Returns:
+            Digits that another graph does not have, the same on every rank.
 
         Raises:
             InputError: If a rank cannot open it.
         """
-        collectively(self._group, lambda: self._asked.source.open(self._asked.say))
+        from distgnn.training.data.identity import identify_graph
+
+        group = self._group
+        source = collectively(group, lambda: self._asked.source.open(self._asked.say))
+        check_ranks(source, group, f"distgnn tune {self._asked.source.source} ...")
+        part = collectively(group, lambda: source.part(group.rank))
+        identity = json.dumps(identify_graph(part, group), sort_keys=True)
+        return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
     def start(self, trial: Trial, epochs: int) -> None:
         """Put a stint into the queue; see `Trainable`."""

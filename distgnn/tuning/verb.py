@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from distgnn.api.identity import identity_of, of_source
 from distgnn.api.reports import STUDY
 from distgnn.api.run import Run
-from distgnn.api.settings import Keywords, config_of
+from distgnn.api.settings import Keywords, checked, config_of
 from distgnn.api.source import SWITCHES, options_of
 from distgnn.api.training import Training
 from distgnn.api.use import check_no_session, job_of
@@ -25,6 +25,7 @@ from distgnn.settings.fields import flag_of, settings_of
 from distgnn.settings.model import ModelSettings
 from distgnn.training.config.loop import MachineSettings
 from distgnn.training.config.run import RunSettings
+from distgnn.training.run.beginning import check_again
 from distgnn.training.run.directory import SUMMARY, RunDirectory
 from distgnn.training.run.lock import RunLock
 from distgnn.tuning.display import choose_display
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from distgnn.comm.group import Group
+    from distgnn.datasets.graph import Graph
     from distgnn.training.config.settings import TrainConfig
     from distgnn.tuning.study import Found
     from distgnn.tuning.trial import Sampler, Scheduler
@@ -220,14 +222,21 @@ class Tuned:
         summary: The same.
     """
 
-    def __init__(self, path: str | os.PathLike[str], summary: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        summary: dict[str, Any],
+        *,
+        source: Graph | None = None,
+    ) -> None:
         self.path = Path(path)
         self.summary = summary
+        self._source = source
 
     @property
     def best(self) -> Run:
         """Run with the best validation metric."""
-        return Run(self.path / self.summary["best"]["run"])
+        return Run(self.path / self.summary["best"]["run"], source=self._source)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -308,8 +317,7 @@ class Tuning:
             )
         words = [*self.asked.source.words(), *words_of(self.values), *_machine_words(self.asked)]
         jobs = Jobs(self.slots, self.folder, words, self.options.objective)
-        self._check_source(self.slots)
-        with self._owned():
+        with self._owned(self._check_source(self.slots)):
             return self._study(jobs)
 
     def on_rank(self, group: Group) -> dict[str, Any]:
@@ -323,12 +331,12 @@ class Tuning:
         """
         group = self.asked.job.on_device(group)
         trainable = InJob(self.asked, self.config_of, group, self.options.objective)
-        trainable.open()
+        graph = trainable.open()
         if group.rank > 0:
             trainable.follow()
             return of_rank_0(group, {})
         try:
-            with self._owned():
+            with self._owned(graph):
                 found = self._study(trainable)
         except InputError as error:
             trainable.end(str(error))
@@ -336,8 +344,11 @@ class Tuning:
         trainable.end()
         return of_rank_0(group, found)
 
-    def _check_source(self, slots: JobSlots) -> None:
+    def _check_source(self, slots: JobSlots) -> str:
         """Open the source once, so that one that cannot be used is no failure of trials.
+
+        Returns:
+            Checksum of its files; nothing where this machine need not see them.
 
         Raises:
             InputError: If it cannot be opened, or has another number of parts than a trial has
@@ -346,10 +357,11 @@ class Tuning:
         # A launcher of the user's own has its own number of ranks, on machines that may see what
         # this one does not.
         if slots.launcher is not None:
-            return
-        num_parts = self.asked.source.open(self.asked.say).num_parts
+            return ""
+        source = self.asked.source.open(self.asked.say)
+        num_parts = source.num_parts
         if num_parts == slots.ranks:
-            return
+            return str(source.to_json()["checksum"])
         name = self.asked.source.source
         if num_parts > 1:
             raise InputError(
@@ -370,8 +382,11 @@ class Tuning:
         return {**identity_of("tune", values), **of_source(self.asked.source)}
 
     @contextmanager
-    def _owned(self) -> Iterator[None]:
+    def _owned(self, graph: str) -> Iterator[None]:
         """Own the directory of the study, so that no other job writes there, and open it.
+
+        Args:
+            graph: Digits that another graph does not have; none where they are not known.
 
         Raises:
             InputError: If another job owns it, or it cannot be opened.
@@ -384,7 +399,7 @@ class Tuning:
             ) from error
         with RunLock(self.folder, self.asked.say) as lock:
             lock.take()
-            self._open_folder()
+            self._open_folder(graph)
             yield
 
     def _parts(self, begun_with: int | None = None) -> dict[str, Any]:
@@ -425,9 +440,9 @@ class Tuning:
         self._write(SUMMARY, summary)
         return summary
 
-    def _open_folder(self) -> None:
+    def _open_folder(self, graph: str) -> None:
         """Make the directory of the study, or check that the one that is there continues."""
-        spec = self._spec()
+        spec = self._spec() | {"graph": graph}
         path = self.folder / STUDY
         if path.exists() and not self.overwrite:
             if not self.resume:
@@ -466,7 +481,8 @@ class Tuning:
         changed = [
             f"{name} (begun with {begun.get(name)}, now {value})"
             for name, value in spec.items()
-            if begun.get(name) != value
+            # An earlier version did not keep which graph it was.
+            if begun.get(name, value if name == "graph" else None) != value
         ]
         if changed:
             raise InputError(
@@ -488,6 +504,7 @@ class Tuning:
             "epochs_of_all": found.epochs_of_all,
             "seconds": round(sum(trial.seconds for trial in study.trials), 3),
             "metric": figures["metric"],
+            "objective": self.options.objective,
             "best": {
                 "run": best.name,
                 "settings": best.settings,
@@ -600,6 +617,8 @@ def tune(
         PeerError: If another rank failed; the same call with resume=True continues.
         StoppedError: If a signal ended the study in order; resume=True continues.
     """
+    check_again(resume=resume, overwrite=overwrite)
+    search = {name: _plain(values) for name, values in dict(search or {}).items()}
     given = with_recipe(settings, recipe, source)
     words = Keywords("tune", given)
     _, is_quiet = notes(quiet, None)
@@ -611,9 +630,9 @@ def tune(
         *(options, base, Path(out), _ignore),  # notes of a trial would hide those of the study
         job=job,
         resume=True,
-        force=words.take("force", False),
+        force=words.take_checked("force", "bool", False),
         quiet=True,
-        walk_cache=os.fspath(words.take("walk_cache", "on")),
+        walk_cache=words.take_checked("walk_cache", "str", "on"),
     )
     words.refuse_others(_TUNE)
     check_no_session("tune")
@@ -624,6 +643,8 @@ def tune(
         raise InputError(
             f"--{name} is about trials that are processes of their own; give --jobs, too"
         )
+    if jobs is not None and checked("jobs", jobs, "int") < 1:
+        raise InputError(f"--jobs must be at least 1, got {jobs}")
     found = Tuning(
         SearchOptions(
             *(dict(search), scheduler, sampler, trials, factor, grace, base.seed, base.epochs),
@@ -637,7 +658,14 @@ def tune(
         overwrite=overwrite,
         quiet=is_quiet,
     ).run()
-    return Tuned(out, found)
+    return Tuned(out, found, source=options.graph)
+
+
+def _plain(value: Any) -> Any:
+    """Return numbers of numpy as those of Python, also in lists."""
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _machine_words(asked: Training) -> list[str]:

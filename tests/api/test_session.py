@@ -706,3 +706,93 @@ def test_a_loop_steps_by_kfac_on_any_number_of_ranks(parts):
         assert losses == pytest.approx(expected, rel=1e-3)
     with pytest.raises(AttributeError, match=r"module 'distgnn\.optim' has no attribute 'Lion'"):
         dg.optim.Lion  # noqa: B018
+
+
+def test_a_partition_is_a_source_of_each_rank(parts):
+    for count in (1, 3):
+        loaded = on_ranks(dg.Partition(parts[3]), lambda ranks, source: ranks.load(source), count)
+        assert sum(len(data.x) for data in loaded) >= make_graph("weighted").num_vertices
+
+
+def test_gradients_of_a_model_that_waits_for_its_step_stay(parts):
+    def learns(ranks, _):
+        torch.manual_seed(0)
+        models = [torch.nn.Linear(2, 1) for _ in range(2)]
+        models = [ranks.replicate(each, weights="every(8)+mean") for each in models]
+        losses = [each(torch.ones(3, 2)).square().mean() for each in models]
+        alone = [
+            torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+            for loss, model in zip(losses, models, strict=True)
+        ]
+        for loss in losses:
+            ranks.backward(loss)
+        for model, wanted in zip(models, alone, strict=True):
+            for parameter, grad in zip(model.parameters(), wanted, strict=True):
+                torch.testing.assert_close(parameter.grad, grad)
+
+    on_ranks(parts[1], learns, 1)
+
+
+@pytest.mark.parametrize("layer", ["GINConv", "SGConv", "GCNConv"])
+def test_the_gradient_of_the_input_is_that_of_any_rows(layer, parts):
+    def grads(ranks, source):
+        data = ranks.load(source)
+        made = draw(lambda: getattr(dg.nn, layer)(data.num_features, 2))
+        found = []
+        for x in (data.x.requires_grad_(), data.x.detach().clone().requires_grad_()):
+            made(data.exact, x).square().sum().backward()
+            found.append(x.grad)
+        torch.testing.assert_close(*found)
+
+    on_ranks(parts[1], grads, 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (
+            lambda n: dg.nn.GATConv(n, 4, edge_dim=3),
+            "reads features of edges, but the graph has no",
+        ),
+        (
+            lambda n: dg.nn.RGCNConv(n, 4, num_relations=2),
+            "reads types of edges, but the graph has",
+        ),
+    ],
+)
+def test_a_layer_that_reads_what_the_graph_lacks_says_so(make, sentence, graph):
+    def reads(ranks, source):
+        data = ranks.load(source)
+        with pytest.raises(InputError, match=sentence):
+            make(data.num_features)(data.graph, data.x)
+
+    on_ranks(graph, reads, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ({"num_relations": 1}, "the graph has a relation 1, but the layer was made with num_relat"),
+        ({"num_relations": 3, "num_own_maps": 2}, "the graph has a type 2 of vertices, but the la"),
+    ],
+)
+def test_a_layer_for_fewer_types_than_the_graph_has_says_so(words, sentence):
+    ends = np.arange(6)
+    types = np.arange(6, dtype=np.int32) % 3
+    graph = dg.Graph(
+        name="typed",
+        num_vertices=6,
+        src=ends,
+        dst=np.roll(ends, 1),
+        features=np.ones((6, 2), np.float32),
+        edge_type=types,
+        vertex_type=types,
+        labels=types.astype(np.int64),
+    )
+
+    def reads(ranks, source):
+        data = ranks.load(source)
+        with pytest.raises(InputError, match=sentence):
+            dg.nn.RGCNConv(2, 4, **words)(data.graph, data.x)
+
+    on_ranks(graph, reads, 1)

@@ -353,3 +353,70 @@ def test_a_default_beside_a_preset_that_says_otherwise_is_refused(
 ):
     with pytest.raises(dg.InputError, match=f"^--preset {preset} says .*{sentence}; drop one of"):
         dg.train(ring, out=tmp_path / "r", preset=preset, **given, **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ({"resume": True, "overwrite": True}, "resume continues what is there, and overwrite repl"),
+        ({"force": "maybe"}, "force must be True or False, got 'maybe'"),
+        ({"merge_parts": 1}, "merge_parts must be True or False, got 1"),
+        ({"pause_after": "5"}, "pause_after must be a whole number, got '5'"),
+        ({"walk_cache": False}, "walk_cache must be a text, got False"),
+        ({"seeds": 2.5}, "seeds must be a whole number, got 2.5"),
+    ],
+)
+def test_arguments_of_another_type_are_refused(words, sentence, ring, tmp_path):
+    with pytest.raises(dg.InputError, match=re.escape(sentence)):
+        dg.train(ring, out=tmp_path / "run", **QUICK, **words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_fraction_of_a_part_is_refused(ring, tmp_path):
+    with pytest.raises(dg.InputError, match=r"parts must be a whole number, got 2\.7"):
+        dg.partition_graph(ring, 2.7, tmp_path / "parts")
+    dg.partition_graph(ring, np.int64(2), tmp_path / "parts")
+
+
+def test_runs_of_a_series_know_the_graph_and_the_model(tmp_path):
+    graph = make_graph()
+    series = dg.train(graph, model=Own, out=tmp_path / "s", epochs=1, threads=1, seeds=2)
+    assert len(series.runs[1].predict()) == graph.num_vertices
+
+
+class Own(torch.nn.Module):
+    """A layer of one's own."""
+
+    def __init__(self, data):
+        super().__init__()
+        self.layer = dg.nn.GCNConv(data.num_features, data.num_classes)
+
+    def forward(self, graph, x):
+        return self.layer(graph, x)
+
+
+def test_a_run_that_goes_on_has_no_summary_of_its_shorter_self(ring, tmp_path, monkeypatch):
+    dg.train(ring, out=tmp_path / "run", **QUICK)
+
+    def fails(*_, **__):
+        raise KeyError("stopped")
+
+    monkeypatch.setattr("distgnn.training.run.writer.train", fails)
+    with pytest.raises(KeyError):
+        dg.train(ring, out=tmp_path / "run", resume=True, **{**QUICK, "epochs": 9})
+    assert not (tmp_path / "run/summary.json").exists()
+
+
+def test_a_program_gets_its_threads_back(ring):
+    before = torch.get_num_threads()
+    with dg.init(threads=before + 1) as ranks:
+        assert torch.get_num_threads() == before + 1
+        ranks.load(ring)
+    assert torch.get_num_threads() == before
+
+
+def test_reports_take_something_to_report_on_and_no_flags_of_what_is_done(run, tmp_path):
+    with pytest.raises(dg.InputError, match="there is nothing to report on; give a partition, a"):
+        dg.report([], tmp_path / "p.html")
+    with pytest.raises(dg.InputError, match="flags of the model have no effect on a run, which"):
+        dg.report([run, run], tmp_path / "p.html", hidden=16)

@@ -74,7 +74,7 @@ def test_a_trial_is_the_run_that_train_makes(ring, tmp_path, monkeypatch):
     # The trial paused twice and continued.
     assert losses(found.best.path) == losses(tmp_path / "one")
     assert found.best.val_metric == run.val_metric == best["val_metric"]
-    again = dg.train(ring, out=tmp_path / "two", threads=1, recipe=str(found.recipe))
+    again = dg.train(ring, out=tmp_path / "two", threads=1, recipe=found.recipe)
     assert losses(tmp_path / "two") == losses(tmp_path / "one")
     assert again.val_metric == run.val_metric
     assert found.summary["epochs_trained"] < found.summary["epochs_of_all"] == 64
@@ -519,3 +519,48 @@ def test_killed_studies_end_like_the_straight_one(repository, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     # A study may also end before the kill, which is said first then.
     assert "\nstudy: 1 kills, " in f"\n{done.stdout}"
+
+
+def test_a_study_of_another_graph_is_not_continued(tmp_path):
+    words = {"scheduler": "none", "trials": 1, "epochs": 2, "grace": None}
+    first, second = ring_arrays(), ring_arrays()
+    second["features"] = second["features"] + 1
+    graphs = []
+    for name, arrays in (("first", first), ("second", second)):
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+        graphs.append(dg.load(tmp_path / f"{name}.npz"))
+    search(graphs[0], tmp_path / "s", **words)
+    assert len(search(graphs[0], tmp_path / "s", resume=True, **words).trials) == 1
+    with pytest.raises(InputError, match=r"cannot resume '.*' with other settings: graph \(begun"):
+        search(graphs[1], tmp_path / "s", resume=True, **words)
+    study = json.loads((tmp_path / "s/study.json").read_text())
+    del study["graph"]  # of an earlier version
+    (tmp_path / "s/study.json").write_text(json.dumps(study))
+    search(graphs[0], tmp_path / "s", resume=True, **words)
+
+
+def test_numbers_of_numpy_are_searched_and_kept(ring, tmp_path):
+    words = {"scheduler": "none", "sampler": "grid", "trials": None, "epochs": 1, "grace": None}
+    found = search(ring, tmp_path / "s", search={"hidden": np.arange(2, 4)}, **words)
+    assert sorted(trial["settings"]["hidden"] for trial in found.trials) == [2, 3]
+    found = search(ring, tmp_path / "t", search={"hidden": [np.int64(2)]}, **words)
+    assert found.settings == {"hidden": 2}
+
+
+def test_the_best_run_of_a_graph_in_memory_predicts(ring, tmp_path):
+    words = {"scheduler": "none", "trials": 1, "epochs": 1, "grace": None}
+    assert len(search(dg.load(ring), tmp_path / "s", **words).best.predict()) > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ({"resume": True, "overwrite": True}, "resume continues what is there, and overwrite repl"),
+        ({"jobs": 0}, "--jobs must be at least 1, got 0"),
+        ({"jobs": 1.5}, "jobs must be a whole number, got 1.5"),
+        ({"force": "maybe"}, "force must be True or False, got 'maybe'"),
+    ],
+)
+def test_arguments_of_a_study_that_mean_nothing_are_refused(words, sentence, ring, tmp_path):
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        search(ring, tmp_path / "s", **words)

@@ -43,6 +43,18 @@ def begins_with(
     }
 
 
+def check_again(*, resume: bool, overwrite: bool) -> None:
+    """Refuse to continue what is to be replaced.
+
+    Raises:
+        InputError: If both are asked for.
+    """
+    if resume and overwrite:
+        raise InputError(
+            "resume continues what is there, and overwrite replaces it; leave one of them out"
+        )
+
+
 def check_settings(run_dir: RunDirectory, config: TrainConfig, is_resuming: bool) -> None:
     """Check that an earlier run in the directory is resumed, and with its own settings.
 
@@ -143,7 +155,9 @@ def prepare(
         check_settings(run_dir, config, is_resuming)
     if is_resuming:
         check_graph(run_dir, begin)
-    if run_dir.has_run() and not is_resuming:
+    if is_resuming:
+        run_dir.drop_summary()
+    elif run_dir.has_run():
         run_dir.clear()
     run_dir.write_config(begin)
 

@@ -121,6 +121,19 @@ class RunDirectory:
                 "remove it or choose another --run"
             ) from error
 
+    def drop_summary(self) -> None:
+        """Remove the summary of a run that goes on: it is of fewer epochs than it will have.
+
+        Raises:
+            InputError: If it cannot be removed.
+        """
+        try:
+            (self.path / SUMMARY).unlink(missing_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"cannot remove '{error.filename}': {error.strerror}; choose another --run"
+            ) from error
+
     def write_json(self, name: str, values: Mapping[str, Any]) -> None:
         """Write a JSON file, whole or not at all.
 
