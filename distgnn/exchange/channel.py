@@ -201,7 +201,8 @@ class Channel:
         Returns:
             Squared change and squared rows that were sent, summed over a sixteenth of the rows.
         """
-        if self.sample is None:
+        # Ids, as of the winners of a maximum, are no values: their squares would outweigh all.
+        if self.sample is None or not rows.is_floating_point():
             return 0.0, 0.0
         change = self._sampled(rows).double() - self.sample.double()
         return float(change.square().sum()), float(self.sample.double().square().sum())

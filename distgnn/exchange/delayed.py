@@ -129,6 +129,7 @@ class Delayed(Exchange):
         if gate is not None:
             gate.note(*state.measure(rows))
             if not is_whole and not gate.is_open:
+                state.move_on("told")  # as the receiver's rows do
                 return _Delivery(self, state)
             state.note(rows)
         send = self._send_whole if is_whole else self._send_turn

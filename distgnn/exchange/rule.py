@@ -14,6 +14,8 @@ from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
 from distgnn.exchange.spared import Gate, Spared
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from distgnn.exchange.route import Route, Segment
@@ -88,6 +90,11 @@ class Rota:
         return Fraction(self.open_for if self.how == "together" else 1, self.period)
 
     @property
+    def most(self) -> float:
+        """Share of the rows that travels in the epoch with the most of them, about."""
+        return 1.0 if self.how == "together" and self.period else float(self.share)
+
+    @property
     def is_whole(self) -> bool:
         """Whether all rows travel in every epoch."""
         return self.share == 1
@@ -150,6 +157,23 @@ class Rota:
             [[round_of(p, q, size) if p != q else -1 for q in range(size)] for p in range(size)]
         )
         return np.where((rounds >= 0) & (rounds % self.period == bin_id), table, 0)
+
+    def turns_between(self, epochs: Sequence[int], num_ranks: int) -> NDArray[np.float64]:
+        """Count how often all rows of each pair travel in some epochs.
+
+        Args:
+            epochs: Epochs that count, such as those that are no refresh.
+            num_ranks: Number of ranks.
+
+        Returns:
+            (num_ranks, num_ranks) float64: exactly where a pair has all or no rows in an epoch, on
+            average where each row has a turn of its own.
+        """
+        if self.how in ("together", "peers") and self.period:
+            ones = np.ones((num_ranks, num_ranks), np.int64)
+            counts = [self.rows_between(ones, epoch) for epoch in epochs]
+            return np.sum(counts, axis=0, dtype=np.float64) if counts else np.zeros(ones.shape)
+        return np.full((num_ranks, num_ranks), len(epochs) * float(self.share))
 
     def num_rows(self, table: NDArray[np.int64], epoch: int) -> int:
         """Count the rows of all pairs that travel in an epoch, exactly; see `rows_between`."""

@@ -100,6 +100,7 @@ class AutoCodes:
         self._waited_s: float | None = None
         self._records: list[Record] = []
         self._note: str | None = None
+        self._sent_at_looks = 0
         self._code_s: dict[Bits, float] = {}
         self._sent: dict[Bits, float] = {}
         self._sum_s: dict[Bits, float] = {}
@@ -422,6 +423,7 @@ class AutoCodes:
                 seen = trainer.evaluate_on(self._graph).metric["val"]
         # The record of this epoch is made, and how far models are apart now is none of the next.
         trainer.weights.take_deviation()
+        self._sent_at_looks += trainer.weights.take_bytes()
         return true, seen
 
     def _routes(self) -> list[Route]:
@@ -434,8 +436,9 @@ class AutoCodes:
         return note
 
     def take_bytes(self) -> int:
-        """Return the bytes of coded looks; see `Controller`."""
-        return self._exchange.take_bytes()
+        """Return the bytes of coded looks, and of the means of models there; see `Controller`."""
+        sent, self._sent_at_looks = self._sent_at_looks, 0
+        return sent + self._exchange.take_bytes()
 
     def figures(self) -> dict[str, Any]:
         """Return the words that repeat the run; see `Controller`."""

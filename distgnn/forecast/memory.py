@@ -391,7 +391,7 @@ def leaf_bytes(found: Forecast) -> int:
                     trends = (4 if way.tells_values else 2) if way.has_trend else 0
                     kept += row_bytes * (1 + is_told + trends)
                     # Messages under way, and one that is written next.
-                    kept += 2 * (way.delay + 1) * float(way.deal.share) * leg.row_bytes(way.codec)
+                    kept += 2 * (way.delay + 1) * way.deal.most * leg.row_bytes(way.codec)
     return widest + int(kept)
 
 

@@ -139,7 +139,7 @@ def plan_epoch(
         "screened_halo_bytes": screened_bytes(found, config),
         "weight_bytes_per_epoch": found.weight_bytes,
         "sends_at_most": found.rule.sends_at_most,
-        "weights_at_most": found.weights.rule.sends_at_most,
+        "weights_at_most": config.weight_rule.sends_at_most,
         "memory_bytes_per_rank": memory_of_ranks(manifest, found),
     }
 

@@ -69,7 +69,7 @@ def summarize(
         "screened_halo_bytes": screened_bytes(found, config) if about else None,
         "weight_bytes_per_epoch": found.weight_bytes if about else None,
         "sends_at_most": found.rule.sends_at_most,
-        "weights_at_most": found.weights.rule.sends_at_most,
+        "weights_at_most": config is not None and config.weight_rule.sends_at_most,
         "halo_bytes_sent_per_rank": between.sum(axis=1).tolist(),
         "halo_bytes_received_per_rank": between.sum(axis=0).tolist(),
         "halo_bytes_between": between.tolist(),

@@ -185,15 +185,16 @@ class Forecast:
         for layer, rows in zip(self.layers, self.rows, strict=True):
             for legs, is_backward in layer.passes:
                 way = self.rule.of(is_backward=is_backward)
-                num_whole = self.num_bins // way.refresh if way.refresh else 0
-                share = float((self.num_bins - num_whole) * way.share)
+                epochs = [e for e in range(self.num_bins) if not way.refresh or e % way.refresh]
+                num_whole = self.num_bins - len(epochs)
+                turns = way.deal.turns_between(epochs, num_ranks)
+                share = turns * float(1 if way.spared is None else way.spared.share)
                 exact = EXACT if way.refresh else way.codec
                 total += num_whole * bytes_of_legs(legs, rows, exact)
                 shares = self.rule.codec_shares(self.num_epochs, is_backward=is_backward)
                 for codec, part in shares:
                     total += share * float(part) * bytes_of_legs(legs, rows, codec)
                 if way.spared is not None:
-                    turns = float((self.num_bins - num_whole) * way.deal.share)
                     total += turns * sum(-(-rows.sent_rows(leg) // 8) for leg in legs)
         return np.asarray(np.rint(total).astype(np.int64))
 

@@ -81,9 +81,20 @@ class BackgroundModels(LocalModels):
     def after_backward(self, model: nn.Module) -> None:
         """Scale the gradient; before the first step the models of all ranks are one."""
         super().after_backward(model)
+        if not self._moments(model):
+            self._drop_moments()
         if not self._centers and self.group.size > 1:
             for name, parts in self._parts(model).items():
                 self._centers[name] = self._center_at(name, _flat(parts))
+
+    def _drop_moments(self) -> None:
+        """Forget the moments of an optimizer that begins again, as after a head start."""
+        for name in [name for name in self._rounds if name.startswith(_MOMENTS)]:
+            self._rounds[name].tell()
+            self._rounds.pop(name).finish()
+        self._centers = {
+            name: center for name, center in self._centers.items() if not name.startswith(_MOMENTS)
+        }
 
     def after_step(self, model: nn.Module) -> None:
         """Carry the round on, end it, and begin the next, where it is time."""

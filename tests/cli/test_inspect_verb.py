@@ -124,6 +124,14 @@ def test_people_see_bars_the_matrix_and_the_savings(distgnn, ring_parts):
     ]
 
 
+@pytest.mark.parametrize(("words", "is_bound"), [("skewscout", True), ("decentralized", False)])
+def test_bytes_of_models_that_may_be_fewer_are_said_to_be_at_most(
+    words, is_bound, distgnn, ring_parts
+):
+    found = distgnn("inspect", ring_parts, "--preset", words, "--json").json
+    assert found["weights_at_most"] == is_bound
+
+
 def test_time_is_the_business_of_plan(distgnn, ring_parts):
     for words in (["--bandwidth", "10Gb/s"], ["--latency", "20us"]):
         assert distgnn("inspect", ring_parts, *words).sentence == (

@@ -12,6 +12,7 @@ from halo_rows import COUNTS, EPOCHS, WIDE, exchanged, made, sent_to
 
 from distgnn.comm.single import SingleGroup
 from distgnn.datasets import InputError
+from distgnn.exchange.channel import Channel
 from distgnn.exchange.codec import CodecSpec
 from distgnn.exchange.delayed import Delayed
 from distgnn.exchange.rule import HaloRule, Rota, Rule
@@ -143,6 +144,21 @@ def test_what_was_told_is_what_was_received(bits, remembers, spared):
     for sender, receiver, mine, theirs in lanes(COUNTS):
         told = got[sender][2]["0.told"][mine]
         assert torch.equal(told, got[receiver][2]["0.received"][theirs])
+
+
+@pytest.mark.parametrize("more", [{"remembers": "value"}, {"spared": Spared(threshold=0.1)}])
+def test_rows_behind_a_gate_that_is_shut_move_on_at_both_ends(more):
+    rule = Rule(gate=Gate(9.0), codec=CodecSpec(4), refresh=10, has_trend=True, **more)
+    got = exchanged(both(rule), made(num_epochs=35), num_epochs=35, stops=(17, 24))
+    for sender, receiver, mine, theirs in lanes(COUNTS):
+        told = got[sender][2]["0.told"][mine]
+        assert torch.equal(told, got[receiver][2]["0.received"][theirs])
+
+
+def test_ids_count_for_nothing_where_a_gate_measures_rows():
+    state = Channel.__new__(Channel)
+    state.sample = torch.full((2, 3), 10**5)
+    assert state.measure(state.sample + 1) == (0.0, 0.0)
 
 
 def test_a_row_that_is_not_finite_travels():

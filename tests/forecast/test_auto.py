@@ -77,6 +77,7 @@ def links(monkeypatch):
     monkeypatch.setattr(auto, "try_link", look)
     # Waits of threads on a busy machine differ by chance.
     monkeypatch.setattr(AutoCodes, "_is_changed", lambda self, records: True)
+    monkeypatch.setattr(AutoCodes, "_late_s", lambda self, bits: 0.0)
     monkeypatch.setattr(auto, "code_seconds", lambda width, device: dict.fromkeys(CHOICES, 0.0))
     return found, looks
 
@@ -671,3 +672,13 @@ def test_words_of_auto_are_read_as_they_are_written():
     assert halo_text(parse_halo(words)) == words
     assert not parse_halo(words).auto.may_start
     assert halo_text(parse_halo("auto(start=parts)")) == "auto"
+
+
+def test_what_sums_take_besides_is_that_of_their_kind_once_it_was_seen():
+    one = AutoCodes.__new__(AutoCodes)
+    one._late_sums_s = {}
+    assert [one._late_s(bits) for bits in (32, 4)] == [0.0, 0.0]
+    one._late_sums_s = {"exact": 2.0}
+    assert [one._late_s(bits) for bits in (32, 4)] == [2.0, 2.0]
+    one._late_sums_s = {"exact": 2.0, "coded": 3.0}
+    assert [one._late_s(bits) for bits in (32, 4)] == [2.0, 3.0]

@@ -629,3 +629,18 @@ def test_memory_counts_the_moments_of_the_optimizer(name, num_copies, directorie
     assert list(np.subtract(*reversed(sizes))) == [(26 - num_copies) * weight_bytes] * 3
     kept = sum(each.nbytes for each in local.optimizer.state_dict()[0].values())
     assert 20 * weight_bytes < kept < 26 * weight_bytes
+
+
+@pytest.mark.parametrize(
+    "halo",
+    [
+        *("every(5)+refresh(5)", "every(10)+refresh(20)", "every(2)+refresh(10)"),
+        *("every(3,for=2)+refresh(4)", "bins(3,deal=peers)+refresh(2)+int8", "never+refresh(3)"),
+    ],
+)
+def test_the_mean_of_deals_beside_refreshes_is_that_of_their_epochs(halo, directories):
+    config = make_config(**{"halo": halo, "epochs": 2, **MODELS["sage-wide"]})
+    directory = directories("random", "libra", 4)
+    found = forecast(directory, read_manifest(directory), config)
+    of_all = sum(found.bytes_in_epoch(epoch) for epoch in range(found.num_bins))
+    assert of_all == pytest.approx(found.bytes_per_epoch * found.num_bins, rel=1e-9, abs=8)

@@ -340,3 +340,32 @@ def test_what_cannot_work_is_refused(words, sentence):
     with pytest.raises(InputError) as caught:
         parse_weights(words)
     assert str(caught.value) == sentence
+
+
+def test_an_optimizer_that_begins_again_leaves_its_moments_behind():
+    """A head start empties it; moments of before, with their sizes, would be mixed into the new."""
+
+    def on_rank(group):
+        model = nn.Linear(3, 2, bias=False)
+        optimizer = build_optimizer("adam", model.parameters(), lr=0.1, weight_decay=0.0)
+        rule = parse_weights("every(2)+lag(2)+elastic(0.5)")
+        strategy = BackgroundModels(group, Clock(), optimizer=optimizer, rule=rule, seed=SEED)
+
+        def names():
+            return [n for n in (*strategy._centers, *strategy._rounds) if n.startswith("moments")]
+
+        def step():
+            model.weight.grad = torch.ones_like(model.weight)
+            strategy.after_backward(model)
+            found = names()
+            optimizer.step()
+            strategy.after_step(model)
+            return found
+
+        for _ in range(4):
+            step()
+        assert names()
+        optimizer.load_state_dict({})
+        assert step() == []
+
+    run_ranks(3, on_rank)

@@ -344,11 +344,15 @@ class Trainer:
     def check_weights(self) -> None:
         """Check that the weights can be gone on with; a finite loss may have an infinite gradient.
 
+        Collective: models may differ between ranks.
+
         Raises:
             InputError: If one is not finite.
         """
+        error: InputError | None = None
         if not all(bool(weight.isfinite().all()) for weight in self.model.parameters()):
-            raise self._diverged(f"the weights are not finite after epoch {self.num_epochs - 1}")
+            error = self._diverged(f"the weights are not finite after epoch {self.num_epochs - 1}")
+        self.group.agree(error)
 
     def _check_finite(self, name: str, value: float) -> None:
         if not value < float("inf"):
