@@ -42,7 +42,7 @@ QUICK_EDGES, QUICK_WORK = 80_000, 1 << 21
 LARGE_EDGES, LARGE_CYCLES = 10**6, 3
 # Cycles of the best quality and of others, at most. One that saves a smaller share of the rows is
 # in vain, and so many of these are the last.
-MOST_CYCLES, FEW_CYCLES, LEAST_SAVING, MOST_VAIN = 8, 2, 0.002, 3
+MOST_CYCLES, FEW_CYCLES, LEAST_SAVING, MOST_VAIN = 12, 2, 0.001, 3
 # Shares of the roots in what parts balance, in turn. With 0.5 alone, all cycles were in vain on one
 # of six graphs, with 0.3 alone rows were 1 to 2 % more on the other five.
 ROOT_SHARES = (0.5, 0.3)
