@@ -134,6 +134,7 @@ class Channel:
     Attributes:
         told: (num_out, width). Memory of the sender's code: values that the receiver has, or errors
             that it is still to be told; None where the code remembers nothing.
+        exact_columns: Trailing columns of another kind, such as sums of a softmax.
     """
 
     def __init__(
@@ -143,6 +144,7 @@ class Channel:
         self.rule = rule
         self.coder = coder
         self.is_backward = False
+        self.exact_columns = 0
         self._spare: list[MessageBuffers] = []
         if loaded is None:
             empty = like.new_zeros((turns.whole.num_received, like.shape[1]))
@@ -204,8 +206,11 @@ class Channel:
         # Ids, as of the winners of a maximum, are no values: their squares would outweigh all.
         if self.sample is None or not rows.is_floating_point():
             return 0.0, 0.0
-        change = self._sampled(rows).double() - self.sample.double()
-        return float(change.square().sum()), float(self.sample.double().square().sum())
+        # Columns of another kind, such as logarithms beside gradients, would outweigh these, too.
+        columns = slice(rows.shape[1] - self.exact_columns)
+        before = self.sample[:, columns].double()
+        change = self._sampled(rows)[:, columns].double() - before
+        return float(change.square().sum()), float(before.square().sum())
 
     def note(self, rows: Tensor) -> None:
         """Keep some of the rows that are sent in this epoch, to measure the next."""

@@ -118,6 +118,7 @@ class Delayed(Exchange):
             state = Channel(turns, rule, rows, coder, loaded)
             self._channels[channel] = state
             state.is_backward = self.is_backward
+            state.exact_columns = exact_columns
         elif (self.is_backward, rows.shape[1]) != (state.is_backward, state.received.shape[1]):
             raise InputError(
                 f"message {channel} of the graph with delays is another one in epoch {self.epoch} "
@@ -233,11 +234,14 @@ class Delayed(Exchange):
                 kernels.gather_rows(state.told, turn.packed, known)
             governor = self._votes_of(state).governor
             if governor is None:
-                chosen = spared.choose(now, known, turn.outgoing, self._epochs_of_turns)
+                epoch, exact = self._epochs_of_turns, state.exact_columns
+                chosen = spared.choose(now, known, turn.outgoing, epoch, exact_columns=exact)
             else:
                 width = rows.shape[1] * rows.element_size()
                 row_bytes = width if state.coder is None else state.coder.row_bytes
-                chosen = governor.choose(now, known, turn.outgoing, row_bytes)
+                chosen = governor.choose(
+                    now, known, turn.outgoing, row_bytes, exact_columns=state.exact_columns
+                )
             leaves = write_masks(chosen, turn.outgoing)
         message.masks = torch.zeros(sum(mask_bytes(turn.incoming)), dtype=torch.uint8)
         works = self.transfer(

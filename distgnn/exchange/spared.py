@@ -67,7 +67,13 @@ class Spared:
         return -(-counts // self.best_of)
 
     def choose(
-        self, now: Tensor, known: Tensor, lanes: Sequence[tuple[int, int, int]], epoch: int
+        self,
+        now: Tensor,
+        known: Tensor,
+        lanes: Sequence[tuple[int, int, int]],
+        epoch: int,
+        *,
+        exact_columns: int = 0,
     ) -> Tensor:
         """Choose the rows that travel, where no budget does.
 
@@ -76,25 +82,48 @@ class Spared:
             known: (num_sent, width). Values that the receivers have.
             lanes: (peer, start, stop) of the rows for each peer.
             epoch: Epochs since rows may be spared, from 0.
+            exact_columns: Number of trailing columns of another kind, such as logarithms of the
+                sums of a softmax beside gradients: each kind has to be near by itself.
 
         Returns:
             (num_sent,) bool, on the processor. A row that is not finite travels.
         """
         if self.threshold == 0:
             return (now != known).any(dim=1).cpu()
-        wide = torch.promote_types(now.dtype, torch.float32)
-        change = (now.to(wide) - known.to(wide)).square().sum(dim=1)
         if self.threshold is not None:
             share = self.threshold / math.sqrt(epoch + 1) if self.decays else self.threshold
-            is_near = change <= share * share * known.to(wide).square().sum(dim=1)
-            return ~is_near.cpu()
-        change = change.cpu()
+            return (shares_of_change(now, known, exact_columns) > share).cpu()
+        wide = torch.promote_types(now.dtype, torch.float32)
+        change = (now.to(wide) - known.to(wide)).square().sum(dim=1).cpu()
         chosen = torch.zeros(len(now), dtype=torch.bool)
         for _, start, stop in lanes:
             count = -(-(stop - start) // self.best_of)
             order = change[start:stop].sort(descending=True, stable=True).indices
             chosen[start + order[:count]] = True
         return chosen
+
+
+def shares_of_change(now: Tensor, known: Tensor, exact_columns: int) -> Tensor:
+    """Compare rows with those that are known.
+
+    Args:
+        now: (num, width).
+        known: (num, width).
+        exact_columns: Number of trailing columns of another kind, which count by themselves.
+
+    Returns:
+        (num,) norm of the change over that of the known row, of the kind that changed more; 0 where
+        nothing did, inf where a row was zero or is not finite.
+    """
+    wide = torch.promote_types(now.dtype, torch.float32)
+    width = now.shape[1] - exact_columns
+    shares = []
+    for columns in (slice(width), slice(width, None))[: 1 + (exact_columns > 0)]:
+        before = known[:, columns].to(wide)
+        change = (now[:, columns].to(wide) - before).square().sum(dim=1)
+        share = (change / before.square().sum(dim=1)).sqrt()
+        shares.append(share.masked_fill(change == 0, 0).nan_to_num(math.inf, math.inf))
+    return torch.stack(shares).amax(dim=0)
 
 
 @dataclass(frozen=True)

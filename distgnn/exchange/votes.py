@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from distgnn.exchange.spared import shares_of_change
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -161,6 +163,8 @@ class Governor:
         known: Tensor,
         lanes: Sequence[tuple[int, int, int]],
         row_bytes: int,
+        *,
+        exact_columns: int = 0,
     ) -> Tensor:
         """Choose the rows of a message that travel.
 
@@ -169,14 +173,12 @@ class Governor:
             known: (num_sent, width). Values that the receivers have.
             lanes: (peer, start, stop) of the rows for each peer.
             row_bytes: Bytes of a row on the wire.
+            exact_columns: See `Spared.choose`.
 
         Returns:
             (num_sent,) bool, on the processor. A row that is not finite changed most of all.
         """
-        wide = torch.promote_types(now.dtype, torch.float32)
-        change = (now.to(wide) - known.to(wide)).square().sum(dim=1)
-        share = (change / known.to(wide).square().sum(dim=1)).sqrt()
-        share = share.masked_fill(change == 0, 0).nan_to_num(math.inf, math.inf).cpu()
+        share = shares_of_change(now, known, exact_columns).cpu()
         wanted = share > self.threshold
         chosen = torch.zeros(len(now), dtype=torch.bool)
         for _, start, stop in lanes:

@@ -17,6 +17,7 @@ from distgnn.exchange.codec import CodecSpec
 from distgnn.exchange.delayed import Delayed
 from distgnn.exchange.rule import HaloRule, Rota, Rule
 from distgnn.exchange.spared import Gate, Spared
+from distgnn.exchange.votes import Governor
 
 SIZES = (1, 2, 3, 4)
 NEAR = CodecSpec(bits=8, is_random=False)
@@ -159,6 +160,23 @@ def test_ids_count_for_nothing_where_a_gate_measures_rows():
     state = Channel.__new__(Channel)
     state.sample = torch.full((2, 3), 10**5)
     assert state.measure(state.sample + 1) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("chooses", [Spared(threshold=0.1), Governor(0.5)])
+def test_columns_of_another_kind_count_by_themselves(chooses):
+    """Gradients beside sums of a softmax, which are larger, and hardly move."""
+    known = torch.tensor([[1e-4, 2e-4, 1.0]]).repeat(4, 1)
+    now = known.clone()
+    now[1, 0] *= 2  # half of the gradient
+    now[2, 2] *= 2
+    now[3, 2] += 1e-3
+    more = (0,) if isinstance(chooses, Spared) else (12,)
+    lanes = [(1, 0, 4)]
+    alone = chooses.choose(now, known, lanes, *more, exact_columns=1)
+    assert alone.tolist()[:3] == [False, True, True]
+    assert not bool(alone[3]) or isinstance(chooses, Governor)
+    if isinstance(chooses, Spared):
+        assert chooses.choose(now, known, lanes, 0).tolist() == [False, False, True, False]
 
 
 def test_a_row_that_is_not_finite_travels():
