@@ -47,11 +47,14 @@ WalkOrder restored(Vector<const std::int64_t> indptr, Vector<const std::int32_t>
 
 void check_below(const char* what, const Vector<const std::int32_t>& values, std::int64_t limit) {
   const auto* last = values.data() + values.shape(0);
-  const auto* largest = std::max_element(values.data(), last);
-  if (largest == last || *largest < limit) return;
-  throw nb::value_error((std::string(what) + ", got " + std::to_string(*largest) +
-                         ", expected less than " + std::to_string(limit))
-                            .c_str());
+  const auto* wrong = std::find_if(values.data(), last, [limit](std::int32_t value) {
+    return value < 0 || value >= limit;
+  });
+  if (wrong == last) return;
+  const std::string wanted =
+      *wrong < 0 ? "at least 0" : "less than " + std::to_string(limit);
+  throw nb::value_error(
+      (std::string(what) + ", got " + std::to_string(*wrong) + ", expected " + wanted).c_str());
 }
 
 }  // namespace

@@ -495,4 +495,6 @@ def _rescale(block: Csr, scores: Tensor, state: State, *, accumulate: bool) -> N
         state.out.copy_(torch.where(wide > 0, state.out * wide, 0))
     else:
         state.denominator.zero_()
-    state.maximum.copy_(torch.where(largest == -torch.inf, 0, largest))
+    # Of edges whose scores are all -inf nothing is left: NaN, as where scores need no features.
+    is_empty = (block.indptr.diff() == 0)[:, None]
+    state.maximum.copy_(torch.where(is_empty & (largest == -torch.inf), 0, largest))

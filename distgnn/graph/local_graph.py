@@ -371,7 +371,8 @@ class LocalGraph:
         self._check_rows(rows)
         self._check_rows(source_score, "source_score")
         heads = source_score.shape[1]
-        if target_score.ndim != 2 or target_score.shape[1] != heads or rows.shape[1] % heads:
+        is_alike = target_score.ndim == 2 and target_score.shape[1] == heads > 0
+        if not is_alike or rows.shape[1] % heads:
             raise InputError(
                 f"attend takes rows of heads * width columns and scores of heads columns each, got "
                 f"shapes {tuple(rows.shape)}, {tuple(source_score.shape)} and "

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
+
 import attention as reference
 import numpy as np
 import pytest
 import torch
 from graphs import CUTS, KINDS, cut, make_graph
 
+from distgnn.aggregate.scores import State, _rescale
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import Graph
 from distgnn.edges.blocks import plan_blocks
@@ -249,3 +253,11 @@ def test_a_code_rounds_heads_that_look_at_few_no_worse_than_heads_that_look_at_a
     row = reference.attend(loops, x, score, torch.zeros_like(score), SLOPE)[0]
     unit = (row.max() - row.min()) / 15
     assert (got - row).abs().max() < 0.6 * unit
+
+
+def test_a_row_of_edges_without_a_finite_score_is_no_number():
+    """It is where scores need no features, too: 0 would hide that a run has diverged."""
+    block = SimpleNamespace(indptr=torch.tensor([0, 1, 1]))
+    state = State(torch.zeros(2, 3), torch.zeros(2, 1), torch.ones(2, 1))
+    _rescale(block, torch.tensor([[-math.inf]]), state, accumulate=False)
+    assert state.maximum.tolist() == [[-math.inf], [0.0]]

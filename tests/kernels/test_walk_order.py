@@ -179,3 +179,9 @@ def test_the_roof_refuses_arrays_that_do_not_fit():
         kernels.gather_roof(*graph, torch.ones(300, 16), torch.zeros(2, 16))
     with pytest.raises(ValueError, match="the edges read from no rows"):
         kernels.gather_roof(*graph, torch.ones(0, 16), torch.zeros(300, 16))
+
+
+def test_indices_below_zero_are_refused():
+    indptr, indices = torch.tensor([0, 2]), torch.tensor([0, -1], dtype=torch.int32)
+    with pytest.raises(ValueError, match="below num_sources, got -1, expected at least 0"):
+        kernels.WalkOrder(indptr, indices, num_sources=2)
