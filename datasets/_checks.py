@@ -333,6 +333,8 @@ def vertex_id(value: Any, num_vertices: int) -> NDArray[np.int64] | NDArray[np.s
             f"vertex_id must hold {num_vertices} integers or strings, got {array.dtype} of shape "
             f"{array.shape}; give one id for each vertex"
         )
+    if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        array = array.astype(np.str_)  # as tables have them
     ids = np.ascontiguousarray(array if array.dtype.kind == "U" else array.astype(np.int64))
     in_order = np.sort(ids)
     repeated = in_order[1:] == in_order[:-1]

@@ -314,3 +314,12 @@ def _listed(table: Table) -> str:
         rest = len(names) - _MOST_SHOWN
         names = [*names[:_MOST_SHOWN], f"and {rest} more"]
     return f"its columns are {', '.join(names)}"
+
+
+def is_row_number(name: str) -> bool:
+    """Whether a column has the name that pandas gives to the numbers of rows, which say nothing.
+
+    Args:
+        name: Name of the column.
+    """
+    return name == "" or name.startswith(("Unnamed:", "__index_level_"))

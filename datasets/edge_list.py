@@ -16,6 +16,7 @@ from distgnn.datasets.columns import (
     check_distinct,
     column_of,
     feature_columns_of,
+    is_row_number,
     told,
     unknown_header,
 )
@@ -362,8 +363,12 @@ def _edge_features(
         rest = [column for column in columns.others if column not in columns.features]
         chosen = chosen_features(table, columns.features, "edge_features", imputer)
         return chosen, [names[column] for column in rest]
-    # Gephi numbers edges in a column `id`, which says nothing about them.
-    ids = [column for column in columns.others if names[column].lower() == "id"]
+    # Gephi numbers edges in a column `id`, and pandas rows, which says nothing about them.
+    ids = [
+        column
+        for column in columns.others
+        if names[column].lower() == "id" or is_row_number(names[column])
+    ]
     candidates = [one for one in columns.others if one not in ids]
     features, unused = numeric_columns(table, candidates, imputer)
     return features, [*(names[column] for column in ids), *unused]

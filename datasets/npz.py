@@ -257,14 +257,17 @@ def _num_vertices(
     if "num_vertices" in arrays:
         value = arrays["num_vertices"]
         return value.item() if value.size == 1 else value
-    if features is not None:
+    if features is not None and features.ndim > 0:
         return int(features.shape[0])
     if arrays.get("labels") is not None and arrays["labels"].ndim > 0:
         return int(arrays["labels"].shape[0])
     for key in ("vertex_id", "train_mask"):
         if key in arrays and arrays[key].ndim > 0:
             return int(arrays[key].shape[-1])
-    return max((int(ids.max()) for ids in ends if ids.size), default=-1) + 1
+    given = [ids for ids in ends if ids.size]
+    if any(ids.dtype.kind not in "iu" for ids in given):
+        return 1  # These are refused by name, once they are checked.
+    return max((int(ids.max()) for ids in given), default=-1) + 1
 
 
 def arrays_of(graph: Graph) -> dict[str, Any]:

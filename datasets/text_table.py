@@ -30,6 +30,8 @@ _LOGGER = logging.getLogger(__name__)
 
 _QUOTE, _MINUS, _ZERO, _NEWLINE, _COMMENT, _SPACE = (ord(c) for c in '"-0\n# ')
 _DELIMITERS = (",", "\t", ";", " ")
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
+_UNDERSCORE = ord("_")
 # A control character is a blank, as it is where fields are cut out.
 _ROW = re.compile(rb"(?m)^(?!#)[^\n]*[^\x00-\x20][^\n]*$")
 # 18 digits always fit int64; longer ids are kept as strings.
@@ -378,6 +380,11 @@ def _sniff(path: Path, row: str) -> str:
     stem = path.with_suffix("") if path.suffix == ".gz" else path
     promised = "\t" if stem.suffix == ".tsv" else ","
     present = [delimiter for delimiter in (promised, *_DELIMITERS) if delimiter in row.strip()]
+    for other in "\t;":
+        first, second, *more = [*row.split(other), "", ""]
+        is_inside = "," in "".join(more) and "," not in first + second
+        if is_inside and any(_DECIMAL_COMMA.fullmatch(field.strip()) for field in more):
+            return other
     return present[0] if present else promised
 
 
@@ -397,6 +404,8 @@ def _digits_of_truths(fields: NDArray[np.bytes_]) -> NDArray[np.bytes_]:
 
 
 def _is_number(fields: NDArray[np.bytes_]) -> bool:
+    if (np.ascontiguousarray(fields).view(np.uint8) == _UNDERSCORE).any():  # 1_0 is read as 10
+        return False
     try:
         fields.astype(np.float64)
     except ValueError:

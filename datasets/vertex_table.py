@@ -18,6 +18,7 @@ from distgnn.datasets.columns import (
     check_distinct,
     column_of,
     feature_columns_of,
+    is_row_number,
     told,
 )
 from distgnn.datasets.errors import InputError
@@ -117,7 +118,7 @@ def read_vertex_table(
     rest = [i for i in range(len(names)) if i not in {*uses.values(), *several, *categories}]
     imputer = Imputer(columns.impute)
     if chosen is None:
-        candidates = [i for i in rest if i not in known_labels]
+        candidates = [i for i in rest if i not in known_labels and not is_row_number(names[i])]
         features, unused = numeric_columns(table, candidates, imputer)
         chosen = [i for i in candidates if names[i] not in unused]
         unused = [names[i] for i in rest if i not in chosen]
@@ -150,6 +151,8 @@ def _labels(table: Table, column: int) -> dict[str, Any]:
     names = table.strings(column)
     is_given = ~np.isin(names, ("", *MISSING_WORDS))
     labels = np.full(table.num_rows, -1, dtype=np.int64)
+    if (np.char.find(names, "_") >= 0).any():  # Python reads 1_0 as 10
+        return _named_classes(table, column, names)
     try:
         # An integer column with gaps is often exported as 0.0, 1.0 and nothing, nan or NA.
         numbers = names[is_given].astype(np.float64)

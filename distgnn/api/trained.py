@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -151,6 +152,14 @@ def _open(use: Use) -> tuple[TrainedRun, Source]:
             f"run '{run_dir}' was trained on {expected[0]} features and {expected[1]} classes, but "
             f"'{trained.source['source']}' has {source.ends.num_features} and "
             f"{source.ends.num_classes}; restore it or train again"
+        )
+    names = (trained.ends.class_names, source.ends.class_names)
+    if names[0] and names[0] != names[1]:
+        pairs = zip_longest(*names, fillvalue="none")
+        number, (then, now) = next((n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1])
+        raise InputError(
+            f"run '{run_dir}' was trained on other classes than '{trained.source['source']}' has: "
+            f"number {number} was {then!r} and is {now!r}; restore it or train again"
         )
     return trained, source
 

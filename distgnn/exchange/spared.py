@@ -112,8 +112,8 @@ def shares_of_change(now: Tensor, known: Tensor, exact_columns: int) -> Tensor:
         exact_columns: Number of trailing columns of another kind, which count by themselves.
 
     Returns:
-        (num,) norm of the change over that of the known row, of the kind that changed more; 0 where
-        nothing did, inf where a row was zero or is not finite.
+        (num,) norm of the change over that of the known row, of the kind that changed more. It is 0
+        where nothing did, and inf where a row was zero or is not finite.
     """
     wide = torch.promote_types(now.dtype, torch.float32)
     width = now.shape[1] - exact_columns

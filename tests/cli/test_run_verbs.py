@@ -272,6 +272,14 @@ class TestRunThatCannotBeUsed:
             "run 'r' was trained on '/nosuch/graph.npz', which cannot be opened: "
         )
 
+    def test_a_source_with_other_classes_now(self, verb, distgnn, change):
+        change(task__class_names=["ant", "bee", "cat"])
+        sentence = distgnn(*verb, "r").sentence
+        assert sentence.startswith("run 'r' was trained on other classes than '")
+        assert sentence.endswith(
+            "' has: number 0 was 'ant' and is 'none'; restore it or train again"
+        )
+
     def test_a_source_that_is_another_graph_now(self, verb, distgnn, change):
         change(source__source="synthetic:path")
         assert distgnn(*verb, "r").sentence == (

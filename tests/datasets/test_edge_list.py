@@ -193,3 +193,11 @@ def test_folder_with_two_edge_lists_is_an_input_error(tmp_path: Path) -> None:
     write(tmp_path, "edges.tsv", "0\t1\n")
     with pytest.raises(InputError, match=r"has both edges.csv and edges.tsv; keep one of them"):
         read_folder(tmp_path)
+
+
+def test_numbers_of_rows_are_no_features_of_edges(tmp_path: Path) -> None:
+    path = write(tmp_path, "edges.csv", ",source,target,length\n0,a,b,2\n1,b,a,3\n")
+    graph = read_edge_list(path)
+    assert graph.edge_features is not None
+    assert graph.edge_features.tolist() == [[2.0], [3.0]]
+    assert graph.unused == ("",)

@@ -277,3 +277,23 @@ def test_real_graph_loads_or_says_what_is_wrong(path: Path) -> None:
     with np.load(path) as arrays:
         assert graph.num_edges == arrays["edge_index"].shape[1]
         assert (graph.edge_type is not None) == ("edge_type" in arrays)
+
+
+def test_ids_beyond_64_bits_with_a_sign_are_kept_as_texts(tmp_path: Path) -> None:
+    ids = np.array([2**63 + 1, 5, 7], np.uint64)
+    graph = read_npz(save(tmp_path, edge_index=EDGES, vertex_id=ids))
+    assert graph.vertex_id is not None
+    assert graph.vertex_id.tolist() == [str(2**63 + 1), "5", "7"]
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"edge_index": np.array([[0.0, np.nan], [1.0, 2.0]])},
+        {"edge_index": np.array([["a", "b"], ["b", "a"]])},
+        {"edge_index": EDGES, "features": np.float32(3)},
+    ],
+)
+def test_arrays_of_another_kind_are_a_sentence(arrays: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"small\.npz: (src|edge_index|features) must "):
+        read_npz(save(tmp_path, **arrays))

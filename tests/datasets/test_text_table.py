@@ -241,3 +241,12 @@ def test_damaged_gzip_is_an_input_error(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(b"1,2\n" * 100)[:-12])
     with pytest.raises(InputError, match=r"cannot be read .*; check the path and the file"):
         read_text(path, lambda first, second: False)
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_a_comma_inside_a_number_separates_nothing(delimiter: str, tmp_path: Path) -> None:
+    rows = [["1", "2", "0,5"], ["1", "3", "-12,75"]]
+    text = "".join(delimiter.join(row) + "\n" for row in rows)
+    assert strings(read(tmp_path, text)) == [["1", "1"], ["2", "3"], ["0,5", "-12,75"]]
+    # Those that are between commas stay there.
+    assert strings(read(tmp_path, "1,2;x\n3,4;y\n")) == [["1", "3"], ["2;x", "4;y"]]

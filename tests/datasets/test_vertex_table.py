@@ -163,3 +163,17 @@ def test_a_decimal_comma_is_pointed_out(tmp_path: Path, caplog: pytest.LogCaptur
     assert read_vertex_table(path).fields["class_names"] == ("3,5", "4,5", "NA")
     assert "line 3 of" in caplog.records[1].message
     assert "has '3,5' in column 'label', which is a text: write a point" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "__index_level_0__"])
+def test_numbers_that_pandas_gives_to_rows_are_no_features(name: str, tmp_path: Path) -> None:
+    table = read(tmp_path, f"{name},id,x\n0,7,0.5\n1,3,1.5\n")
+    assert table.fields["features"].tolist() == [[0.5], [1.5]]
+    assert table.unused == (name,)
+
+
+def test_names_with_underscores_are_no_numbers(tmp_path: Path) -> None:
+    fields = read(tmp_path, "id,month,label\n0,2023_01,1_1\n1,2023_02,11\n2,2023_03,1_2\n").fields
+    assert "features" not in fields
+    assert fields["class_names"] == ("11", "1_1", "1_2")
+    assert fields["labels"].tolist() == [1, 0, 2]

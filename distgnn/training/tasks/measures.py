@@ -89,8 +89,8 @@ class MicroF1(Measure):
 class MacroF1(Measure):
     """Mean over classes of F1 = 2 TP / (2 TP + FP + FN), as scikit-learn's `average="macro"`.
 
-    Of several labels a score above 0 is a yes, else the highest score is the class. Classes that
-    are neither predicted nor true do not count; nor do unknown labels.
+    Of several labels a score above 0 is a yes, and all labels count of which a value is known. Else
+    the highest score is the class, and those that are neither predicted nor true do not count.
     """
 
     name = "macro-f1"
@@ -104,16 +104,20 @@ class MacroF1(Measure):
             true = torch.bincount(targets, minlength=num_classes)
             predicted = torch.bincount(best, minlength=num_classes)
             hits = torch.bincount(targets[best == targets], minlength=num_classes)
+            known = torch.zeros_like(hits)
         else:
             yes, flags = (scores > 0) & ~targets.isnan(), targets > 0
             true, predicted, hits = (part.sum(dim=0) for part in (flags, yes, yes & flags))
-        return torch.cat([2 * hits, predicted + true]).double()
+            known = (~targets.isnan()).sum(dim=0)
+        return torch.cat([2 * hits, predicted + true, known]).double()
 
     def value(self, sums: Tensor) -> float | None:
         """Return the mean of the quotients; None without a class."""
-        hits, counts = sums.chunk(2)
-        is_there = counts > 0
-        return float((hits[is_there] / counts[is_there]).mean()) if is_there.any() else None
+        hits, counts, known = sums.chunk(3)
+        is_there = counts + known > 0
+        if not is_there.any():
+            return None
+        return float((hits[is_there] / counts[is_there].clamp(min=1)).mean())
 
 
 class _Ranked(Measure):

@@ -171,3 +171,9 @@ def test_r2_of_equal_values_is_one_if_they_are_met_else_zero():
     assert one_process(R2(), values.clone(), values) == 1
     assert one_process(R2(), values + 1, values) == 0
     assert one_process(R2(), values[:0], values[:0]) is None
+
+
+def test_macro_f1_of_flags_counts_all_labels_that_are_known():
+    """In scikit-learn, too, a label that nobody has and nobody predicts has an F1 of 0."""
+    flags = torch.tensor([[1.0, 0.0, NAN], [0.0, 0.0, NAN]])
+    assert one_process(MacroF1(), flags.nan_to_num() - 0.5, flags) == 0.5
