@@ -25,6 +25,8 @@ def test_bench_prints_a_line_a_case_and_means(capsys):
     output = capsys.readouterr()
     lines = output.out.splitlines()
     assert lines[0].split()[-2:] == ["distgnn-bf16", "scipy"]
+    # Those that were slower this time are named again at the end.
+    lines = [line for line in lines if not line.startswith("slower: ")]
     cases = [line.split()[:5] for line in lines if "arxiv-random" in line and "sum" in line]
     assert cases == [
         ["arxiv-random", "sum", direction, width, "1"]
