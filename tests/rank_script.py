@@ -224,6 +224,15 @@ def stand(group: Group) -> None:
         _stop()
 
 
+def halt(group: Group) -> None:
+    """Rank 1 stops while all leave the group, which some calls of MPI do together."""
+    distgnn.comm.transports.mpi._STOPPED_S = 1.0  # type: ignore[misc]
+    atexit.register(sys.stdout.write, f"{group.rank} done")
+    if group.rank == 1:
+        group._communicators = [SimpleNamespace(Free=_stop)]  # type: ignore[attr-defined]
+    group.close()
+
+
 def _manage_mpi() -> None:
     """Start MPI as a script does that uses it after its last group, and finalizes it itself."""
     import mpi4py
@@ -342,6 +351,7 @@ MODES = {
     "posts": posts,
     "leave": leave,
     "stand": stand,
+    "halt": halt,
     "linger": linger,
     "managed": choice,
     "choice": choice,

@@ -259,8 +259,10 @@ class MpiGroup(WatchedGroup):
             sys.excepthook = self._hook
         assert self._watchdog is not None
         if not self._watchdog.is_over:
-            for communicator in self._communicators:
-                communicator.Free()
+            # A rank that is stopped once it has done so may leave the others in this call.
+            with _waiting_for_stopped(self._watchdog.local_peers):
+                for communicator in self._communicators:
+                    communicator.Free()
 
     def _abort(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
