@@ -40,6 +40,8 @@ _SMALL_BYTES = 1 << 14
 _LEAVE_S = 10.0
 # A rank that is found stopped so often, within that time, is not waited for any longer.
 _STOPPED_S, _NUM_LOOKS = 10.0, 10
+# Variable of ranks that Open MPI's launcher starts.
+_OPEN_MPI = "OMPI_COMM_WORLD_RANK"
 _POKE_S = 2e-4
 _IDLE_S = 2e-3
 
@@ -314,9 +316,11 @@ def _waiting_for_stopped(local_peers: list[Peer]) -> Iterator[None]:
                         "results that were reported are complete, and --resume shows them again\n"
                     )
                     sys.stderr.flush()
-                    # Hydra leaves it where it leaves survivors the time to speak.
-                    with suppress(OSError):
-                        os.kill(peer.process.pid, signal.SIGKILL)
+                    # Hydra leaves it where it leaves survivors the time to speak. Open MPI's
+                    # launcher ends it, and waited for ever where two ranks ended at once.
+                    if _OPEN_MPI not in os.environ:
+                        with suppress(OSError):
+                            os.kill(peer.process.pid, signal.SIGKILL)
                     # Not MPI_Abort: it may wait for the call that waits.
                     os._exit(EXIT_RETRY)
 
