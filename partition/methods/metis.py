@@ -163,13 +163,13 @@ def assign(
             adjacency=adjacency,
             balance=aim,
             watch=watch,
-            instead_of=search.instead_of if search and len(ways[-1].starts) == 1 else None,
+            instead_of=search.instead_of if search and [start] == ways[-1].starts else None,
         )
         # One or two at a time: each takes 4 bytes an arc.
         for way in ways:
             way.take(arcs, start, settled, placed, edge_balance)
 
-    if graph.num_edges > QUICK_EDGES and ways[0].found() is ways[-1].found():
+    if arcs.of_edge.size > QUICK_EDGES and ways[0].found() is ways[-1].found():
         # From the same one the best quality does what the default one does, and more.
         ways = ways[:1]
 
@@ -197,7 +197,7 @@ def assign(
 
 
 class _Way:
-    """Finds of a quality: the best of its starts so far.
+    """Search of one quality: the best that its starts have led to so far.
 
     Args:
         quality: One of QUALITIES.

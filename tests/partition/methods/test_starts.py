@@ -113,6 +113,21 @@ def test_the_best_quality_keeps_what_the_default_one_finds(monkeypatch: pytest.M
     assert measure(graph, best).halo_rows <= measure(graph, usual).halo_rows
 
 
+@pytest.mark.parametrize("quality", ["default", "best"])
+def test_blocks_take_the_place_of_the_one_cover_that_default_makes(
+    quality: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (starts, metis):
+        monkeypatch.setattr(module, "TWICE_EDGES", 0)
+    monkeypatch.setattr(starts, "QUICK_WORK", 0)
+    calls: list[Assignment] = []
+    monkeypatch.setattr(metis.BlockSearch, "instead_of", lambda _, covered: calls.append(covered))
+    said: list[str] = []
+    assign("metis", graph_of(), 4, quality=quality, roots="metis", progress=said.append)
+    assert sum(line.startswith("roots by") for line in said) == (1 if quality == "default" else 4)
+    assert len(calls) == 1
+
+
 def test_a_quality_that_is_not_there_is_refused() -> None:
     with pytest.raises(InputError, match="unknown quality 'x'; choose one of fast, default, best"):
         found(quality="x")
