@@ -253,8 +253,8 @@ class Session:
             sparse: Whether sparse features stay `SparseRows`, which layers of distgnn.nn read and
                 modules of torch do not.
             halo: Words of --halo, but not auto, such as int8 or bins(5)+delay(5); None: rows travel
-                as they are. Or a class of exchanges of your own, called
-                with the ranks and device=. `Data.exact` always reads them as they are.
+                as they are. Or a class of exchanges of your own, called with the ranks and device=.
+                `Data.exact` always reads rows as they are.
             algorithm: cd-0: rows of other ranks are of this epoch; cd-R: R bins and delay R.
             bins: Share of the rows that travels in an epoch is 1 / bins; None: R.
             delay: Epochs between sending a row and using it; None: R.

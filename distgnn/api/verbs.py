@@ -42,7 +42,7 @@ def train(
     quiet: bool | None = ...,
     progress: Progress | None = ...,
     seeds: None = ...,
-    recipe: str | None = ...,
+    recipe: str | os.PathLike[str] | None = ...,
     **settings: Any,
 ) -> Run: ...
 
@@ -58,7 +58,7 @@ def train(
     quiet: bool | None = ...,
     progress: Progress | None = ...,
     seeds: int,
-    recipe: str | None = ...,
+    recipe: str | os.PathLike[str] | None = ...,
     **settings: Any,
 ) -> Series: ...
 
@@ -73,7 +73,7 @@ def train(
     quiet: bool | None = None,
     progress: Progress | None = None,
     seeds: int | None = None,
-    recipe: str | None = None,
+    recipe: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Run | Series:
     """Train a model, on one process or under mpirun on one rank per part.

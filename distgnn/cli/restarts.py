@@ -473,6 +473,8 @@ class _Job:
 
     def _wait(self, started: list[subprocess.Popen[bytes]], asked: _Asked) -> None:
         """Wait until all have ended; kill those that have not soon after the first has failed."""
+        from distgnn.api.use import write_note
+
         deadline_s = float("inf")
         killed: list[subprocess.Popen[bytes]] = []
         while None in (codes := [process.poll() for process in started]):
@@ -485,6 +487,9 @@ class _Job:
                 # A lost host answers late or never: ask while mpirun waits for it, too.
                 self._ask()
             if left_s < 0:
+                if codes[0] == 0:
+                    late = [str(rank) for rank, code in enumerate(codes) if code is None]
+                    write_note(f"rank {', '.join(late)} did not end after rank 0, and is ended")
                 killed = [process for process in started if process.poll() is None]
                 for process in killed:
                     _kill(process)

@@ -59,7 +59,8 @@ def as_input_error(error: BaseException) -> InputError | None:
     if isinstance(error, OSError) and error.errno in _SHORT:
         return InputError(
             f"{socket.gethostname()} refused a file, process or thread ({error.strerror}); free "
-            "space or raise the limits of this user there, and see where the output goes"
+            "space or raise the limits of this user there, and see whether the working directory "
+            "and that of the output are there"
         )
     return None
 

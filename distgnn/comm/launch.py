@@ -44,10 +44,13 @@ class Launch:
 
 
 SINGLE = Launch("single", 0, 1, 0, 1)
-_PREFIXES = ("OMPI_COMM_", "PMIX_", "PMI_", "MPI_LOCAL", "SLURM_", "TORCHELASTIC_")
-_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 SUPERVISED = "DISTGNN_SUPERVISED"
 """Variable of the ranks of `--restarts`, which leaves OMP_NUM_THREADS as the user set it."""
+_NAMES = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    SUPERVISED,
+)
+_PREFIXES = ("OMPI_COMM_", "PMIX_", "PMI_", "MPI_LOCAL", "SLURM_", "TORCHELASTIC_")
 
 
 def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:

@@ -152,11 +152,14 @@ class Rota:
             return found
         if self.how == "together":
             return table if bin_id < self.open_for else np.zeros_like(table)
-        size = len(table)
-        rounds = np.array(
-            [[round_of(p, q, size) if p != q else -1 for q in range(size)] for p in range(size)]
-        )
-        return np.where((rounds >= 0) & (rounds % self.period == bin_id), table, 0)
+        return np.where(self._bins_of_pairs(len(table)) == bin_id, table, 0)
+
+    def _bins_of_pairs(self, num_ranks: int) -> NDArray[np.int64]:
+        """Return the bin in which all rows of each pair travel, of peers; -1 of no pair."""
+        every = range(num_ranks)
+        rounds = [[round_of(p, q, num_ranks) if p != q else -1 for q in every] for p in every]
+        found = np.array(rounds, np.int64)
+        return np.where(found >= 0, found % self.period, -1)
 
     def turns_between(self, epochs: Sequence[int], num_ranks: int) -> NDArray[np.float64]:
         """Count how often all rows of each pair travel in some epochs.
@@ -169,11 +172,14 @@ class Rota:
             (num_ranks, num_ranks) float64: exactly where a pair has all or no rows in an epoch, on
             average where each row has a turn of its own.
         """
-        if self.how in ("together", "peers") and self.period:
-            ones = np.ones((num_ranks, num_ranks), np.int64)
-            counts = [self.rows_between(ones, epoch) for epoch in epochs]
-            return np.sum(counts, axis=0, dtype=np.float64) if counts else np.zeros(ones.shape)
-        return np.full((num_ranks, num_ranks), len(epochs) * float(self.share))
+        shape = (num_ranks, num_ranks)
+        if self.how not in ("together", "peers") or not self.period:
+            return np.full(shape, len(epochs) * float(self.share))
+        of_bin = np.bincount(np.asarray(epochs, np.int64) % self.period, minlength=self.period)
+        if self.how == "together":
+            return np.full(shape, float(of_bin[: self.open_for].sum()))
+        bins = self._bins_of_pairs(num_ranks)
+        return np.where(bins >= 0, of_bin[bins], 0).astype(np.float64)
 
     def num_rows(self, table: NDArray[np.int64], epoch: int) -> int:
         """Count the rows of all pairs that travel in an epoch, exactly; see `rows_between`."""

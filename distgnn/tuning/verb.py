@@ -576,7 +576,7 @@ def tune(
     resume: bool = False,
     overwrite: bool = False,
     quiet: bool | None = None,
-    recipe: str | None = None,
+    recipe: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Tuned:
     """Search for the settings that train best.

@@ -269,8 +269,9 @@ def test_a_process_of_a_rank_can_be_no_rank():
     assert detect(left) == SINGLE
 
 
-def test_a_rank_that_stands_still_once_all_is_done_is_not_waited_for(monkeypatch):
+def test_a_rank_that_stands_still_once_all_is_done_is_not_waited_for(monkeypatch, capsys):
     monkeypatch.setattr(restarts, "_LEAVING_S", 0.2)
     words = "import os, time; time.sleep(0 if os.environ['RANK'] == '0' else 600)"
     job = _Job([sys.executable, "-c", words], 2, [], {})
     assert job.run(restarts._Asked(0, [])) == 0
+    assert "rank 1 did not end after rank 0, and is ended" in capsys.readouterr().err

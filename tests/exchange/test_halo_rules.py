@@ -283,3 +283,18 @@ def test_a_rule_knows_what_it_keeps():
     assert HaloRule(warm_up_epochs=2).is_synchronous
     for rule in (*STATEFUL, Rule(codec=NEAR, remembers="error"), replace(Rule(), smoothing=0.5)):
         assert rule.keeps_rows
+
+
+@pytest.mark.parametrize("how", ["rows", "peers", "together"])
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_turns_of_pairs_are_those_of_their_epochs(how, size):
+    deal = Rota(how, 4, open_for=3) if how == "together" else Rota(how, 4)
+    assert deal.most == (1.0 if how == "together" else 0.25)
+    epochs = [epoch for epoch in range(12) if epoch % 3]
+    ones = np.ones((size, size), np.int64)
+    turns = deal.turns_between(epochs, size)
+    if how == "rows":
+        assert (turns == len(epochs) / 4).all()
+    else:
+        assert np.array_equal(turns, sum(deal.rows_between(ones, epoch) for epoch in epochs))
+    assert not deal.turns_between([], size).any()

@@ -169,6 +169,11 @@ def test_a_look_says_nothing_of_how_far_models_are_apart_in_the_next_epoch(links
     records = trained(options)[0][0]
     said = [record["epoch"] for record in records if "consensus_distance" in record]
     assert said == [4, 9, 11]
+    # The models that a look merges are bytes of looks, not of the epoch that follows.
+    straight = trained({**options, "halo": "exact"})[0][0]
+    assert [record["weight_bytes_sent"] for record in records] == [
+        record["weight_bytes_sent"] for record in straight
+    ]
 
 
 def test_a_resumed_run_goes_on_with_its_schedule(links, tmp_path):

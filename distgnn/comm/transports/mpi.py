@@ -19,6 +19,7 @@ from distgnn.comm.daemon import DaemonThread
 from distgnn.comm.errors import EXIT_RETRY, PeerError
 from distgnn.comm.failure import fail
 from distgnn.comm.group import ReduceOp, Work, check_size, check_tensor, combine
+from distgnn.comm.launch import detect
 from distgnn.comm.mpi_library import finalize_mpi
 from distgnn.comm.process import end_process, is_stopped
 from distgnn.comm.transports.watched import MESSAGE_TIMEOUT_S, WatchedGroup
@@ -40,8 +41,6 @@ _SMALL_BYTES = 1 << 14
 _LEAVE_S = 10.0
 # A rank that is found stopped so often, within that time, is not waited for any longer.
 _STOPPED_S, _NUM_LOOKS = 10.0, 10
-# Variable of ranks that Open MPI's launcher starts.
-_OPEN_MPI = "OMPI_COMM_WORLD_RANK"
 _POKE_S = 2e-4
 _IDLE_S = 2e-3
 
@@ -261,10 +260,8 @@ class MpiGroup(WatchedGroup):
             sys.excepthook = self._hook
         assert self._watchdog is not None
         if not self._watchdog.is_over:
-            # A rank that is stopped once it has done so may leave the others in this call.
-            with _waiting_for_stopped(self._watchdog.local_peers):
-                for communicator in self._communicators:
-                    communicator.Free()
+            for communicator in self._communicators:
+                communicator.Free()
 
     def _abort(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
@@ -318,7 +315,7 @@ def _waiting_for_stopped(local_peers: list[Peer]) -> Iterator[None]:
                     sys.stderr.flush()
                     # Hydra leaves it where it leaves survivors the time to speak. Open MPI's
                     # launcher ends it, and waited for ever where two ranks ended at once.
-                    if _OPEN_MPI not in os.environ:
+                    if detect().kind != "openmpi":
                         with suppress(OSError):
                             os.kill(peer.process.pid, signal.SIGKILL)
                     # Not MPI_Abort: it may wait for the call that waits.

@@ -155,7 +155,6 @@ def prepare(
         check_settings(run_dir, config, is_resuming)
     if is_resuming:
         check_graph(run_dir, begin)
-    if is_resuming:
         run_dir.drop_summary()
     elif run_dir.has_run():
         run_dir.clear()

@@ -162,15 +162,20 @@ for task in Crew(Path(sys.argv[1]), 1, 2).tasks():
 """
 
 
-def test_no_job_begins_while_a_rank_of_another_one_still_works(tmp_path: Path) -> None:
-    folder, is_over = tmp_path / "work", threading.Event()
-    work = WorkFolder(folder, {})
-    other = subprocess.Popen(
+def holder(folder: Path) -> subprocess.Popen[str]:
+    """Start rank 1 of 2, which stays at the items of its first task and says the task's name."""
+    return subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(folder)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         text=True,
     )
+
+
+def test_no_job_begins_while_a_rank_of_another_one_still_works(tmp_path: Path) -> None:
+    folder, is_over = tmp_path / "work", threading.Event()
+    work = WorkFolder(folder, {})
+    other = holder(folder)
     crew = Crew(folder, 0, 2)
 
     def lead() -> None:
@@ -198,12 +203,7 @@ def test_no_job_begins_while_a_rank_of_another_one_still_works(tmp_path: Path) -
 def test_the_first_rank_does_not_wait_for_one_that_was_killed(tmp_path: Path) -> None:
     folder, said = tmp_path / "work", list[str]()
     work = WorkFolder(folder, {})
-    other = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(folder)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    other = holder(folder)
     crew = Crew(folder, 0, 2)
 
     def lead() -> None:

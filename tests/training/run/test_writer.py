@@ -245,3 +245,20 @@ def test_a_job_that_was_followed_writes_nothing_more(is_asked, tmp_path, monkeyp
     assert newer.is_dir()
     assert lines(run_dir.path) == [0, 1, 2] + [3] * is_asked
     run_dir.lock.release()
+
+
+def test_all_ranks_end_where_the_weights_of_one_are_not_finite():
+    """Models of their own may differ; the others would wait for it, and be started again."""
+    config = make_config(weights="every(8)+mean")
+    graph = make_graph()
+    parts = cut(graph, 2)
+
+    def on_rank(group):
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
+        if group.rank == 1:
+            with torch.no_grad():
+                next(trainer.model.parameters()).fill_(math.inf)
+        with pytest.raises(InputError, match="rank 1: the weights are not finite after epoch"):
+            trainer.check_weights()
+
+    run_ranks(2, on_rank)
