@@ -205,6 +205,11 @@ def _use(
     words = Keywords(verb, settings)
     path = run.path if isinstance(run, Trained) else run
     graph = run.graph if isinstance(run, Trained) else None
+    if isinstance(source, str | os.PathLike):
+        raise InputError(
+            f"source must be a graph in memory, got {os.fspath(source)!r}; give the graph "
+            "itself, or leave it out if the run was trained on a name or a path, which it knows"
+        )
     if source is not None:
         graph = from_memory(source)
     job, walk_cache = job_of(words), words.take_checked("walk_cache", "str", "on")

@@ -267,7 +267,10 @@ class Factors:
         self.bytes_sent = 0
 
     def update(self, num_terms: float) -> None:
-        """Sum what all ranks have read, in one message, and take it in; collective.
+        """Sum what all ranks have read and take it in; collective.
+
+        Each factor is summed alone. The order in which a sum adds up its elements depends on where
+        they lie in it, and a run that goes on reads those again that were constant before.
 
         Args:
             num_terms: N, the number of terms that the loss is the mean of.
@@ -285,24 +288,19 @@ class Factors:
         """Take in some factors; return those whose rows changed on any rank."""
         totals = [_packed(total) for key in keys if (total := read[key].total) is not None]
         assert len(totals) == len(keys), "what is not constant was read"
-        dtype = torch.float32
-        for total in totals:
-            dtype = torch.promote_types(dtype, total.dtype)
-        device = self._group.device
         about = [[each.count, not each.is_same] for each in read.values()]
-        table = torch.tensor(about, dtype=dtype, device=device)
-        flat = torch.cat([table.reshape(-1), *(total.to(dtype) for total in totals)])
+        table = torch.tensor(about, dtype=torch.float32, device=self._group.device)
         if self._group.size > 1:
-            self._group.all_reduce(flat)
-            self.bytes_sent += all_reduce_bytes(flat.nbytes, self._group.size)
-        sizes = [table.numel(), *(len(total) for total in totals)]
-        first, *sums = torch.split(flat, sizes)
-        rows = dict(zip(read, first.view(-1, 2).tolist(), strict=True))
-        for key, total in zip(keys, sums, strict=True):
+            for each in (table, *totals):
+                self._group.all_reduce(each)
+            num_bytes = sum(each.nbytes for each in (table, *totals))
+            self.bytes_sent += all_reduce_bytes(num_bytes, self._group.size)
+        rows = dict(zip(read, table.tolist(), strict=True))
+        for key, total in zip(keys, totals, strict=True):
             scale = num_terms if key.is_output else 1 / max(rows[key][0], 1.0)
             own = read[key].total
             assert own is not None, "it was packed above"
-            self._take(key, _unpacked(total.to(own.dtype), own.shape).mul_(scale))
+            self._take(key, _unpacked(total, own.shape).mul_(scale))
         return {key for key, (_, is_changed) in rows.items() if is_changed}
 
     def _take(self, key: Key, new: Tensor) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn import __version__
 from distgnn.datasets.errors import InputError
 from distgnn.partition.directory.atomic import manifest_of, replace, write_manifest
 from distgnn.partition.directory.files import sync_directory
@@ -447,6 +448,8 @@ def _taken(work: WorkFolder) -> int:
 def _about(given: SourceText, settings: Settings) -> dict[str, Any]:
     """List what makes a partitioning another one."""
     about = {
+        # What a folder holds is of the version that made it alone.
+        "distgnn version": __version__,
         **given.about(),
         "parts": settings.num_parts,
         "seed": settings.seed,

@@ -15,6 +15,7 @@ from graphs import KINDS, make_graph
 from large_graphs import assignment_in, numbered, open_folder, write_folder
 from large_runs import StoppedError, communities, content, run
 
+from distgnn import __version__
 from distgnn.datasets import Graph, InputError, load
 from distgnn.partition import assign
 from distgnn.partition.large import budget, clock
@@ -165,7 +166,11 @@ def test_a_work_folder_of_other_options_is_an_input_error(tmp_path: Path) -> Non
         run(folder, out, progress=stop)
     with pytest.raises(InputError, match=r"out\.work' is of another partitioning: its seed is 0"):
         run(folder, out, seed=1)
-    (tmp_path / "out.work" / "state.json").write_text("{")
+    state = tmp_path / "out.work" / "state.json"
+    state.write_text(state.read_text().replace(f'"{__version__}"', '"0.0.9"'))
+    with pytest.raises(InputError, match=r"its distgnn version is '0\.0\.9', not '"):
+        run(folder, out)
+    state.write_text("{")
     with pytest.raises(InputError, match="is damaged, so nothing can continue from there; remove"):
         run(folder, out)
 
