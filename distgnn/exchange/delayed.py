@@ -109,6 +109,7 @@ class Delayed(Exchange):
         state = self._channels.get(channel)
         if state is None:
             rule = self.rule.of(is_backward=self.is_backward)
+            _refuse_others_than_sums(rule, rows, exact_columns)
             place = (self.group.rank, self.group.size)
             turns = Turns(route, picked, rule.deal, *place, device=rows.device)
             loaded = self._loaded.pop(channel, None)
@@ -466,3 +467,24 @@ class _Delivery:
         received = self.wait()
         with self._exchange.clock.timed("pack"):
             kernels.scatter_add_rows(received, places, total)
+
+
+def _refuse_others_than_sums(rule: Rule, rows: Tensor, exact_columns: int) -> None:
+    """Refuse what a rule would do to ids of winners, or to sums of a softmax.
+
+    Settings tell of layers that are ours; what a model of a user's sends is first seen here.
+    """
+    is_averaged = rule.smoothing > 0 or rule.is_scaled or rule.remembers != "nothing"
+    is_averaged |= rule.has_trend
+    if not rows.is_floating_point() and (is_averaged or rule.spared is not None):
+        raise InputError(
+            "the model takes a maximum, which sends values with the ids of their winners, but "
+            "--halo compares rows or adds up their values; use bins, delay or a codec, or "
+            "aggregate by sum or mean"
+        )
+    if exact_columns and is_averaged:
+        raise InputError(
+            "the model attends, which sends averages with the sums of their softmax, but "
+            "--halo adds up the values of a row; use bins, delay or a codec, or "
+            "aggregate by sum or mean"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import math
 import shutil
 from collections.abc import Callable, Sequence
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distgnn import __version__
 from distgnn.datasets.errors import InputError
 from distgnn.partition.directory.atomic import manifest_of, replace, write_manifest
 from distgnn.partition.directory.files import sync_directory
@@ -449,7 +449,7 @@ def _about(given: SourceText, settings: Settings) -> dict[str, Any]:
     """List what makes a partitioning another one."""
     about = {
         # What a folder holds is of the version that made it alone.
-        "distgnn version": __version__,
+        "distgnn version": importlib.metadata.version("distgnn"),
         **given.about(),
         "parts": settings.num_parts,
         "seed": settings.seed,

@@ -11,11 +11,14 @@ from delayed import NUM_EPOCHS, WIDTH, clone_matrix, problem, run, simulate
 from graphs import CUTS, adjacency, cut, make_graph
 
 from distgnn.comm.threads import run_ranks
+from distgnn.datasets.errors import InputError
 from distgnn.edges.blocks import plan_blocks
 from distgnn.exchange.base import Synchronous
 from distgnn.exchange.delayed import Delayed
 from distgnn.exchange.rule import delayed
 from distgnn.graph.local_graph import LocalGraph
+from distgnn.nn.gat import GATConv
+from distgnn.training.config.codecs import parse_halo
 
 CACHED, PAPER = (True, 0.0), (False, 0.0)
 SMOOTH, SMOOTHER = (True, 0.5), (True, 0.75)
@@ -241,3 +244,26 @@ def test_no_memory_is_taken_after_the_first_epochs():
 
     for addresses in run_ranks(len(parts), on_rank):
         assert set().union(*addresses[5:]) <= set().union(*addresses[:5])
+
+
+@pytest.mark.parametrize(
+    ("halo", "is_maximum", "why"),
+    [
+        ("changed(0.1)", True, "takes a maximum, which sends values with the ids"),
+        ("smooth(0.5)", True, "takes a maximum, which sends values with the ids"),
+        ("smooth(0.5)", False, "attends, which sends averages with the sums of their softmax"),
+    ],
+)
+def test_rows_that_are_no_sums_are_not_compared_or_averaged(halo, is_maximum, why):
+    _, parts, _, _ = problem("anywhere")
+    rule = parse_halo(halo)
+    layer = GATConv(WIDTH, WIDTH, heads=1, concat=False)
+
+    def on_rank(group):
+        part = parts[group.rank]
+        graph = LocalGraph(part, plan_blocks(part, group), Delayed(group, rule))
+        rows = torch.ones(part.num_roots, WIDTH)
+        return graph.aggregate(rows, "max") if is_maximum else layer(graph, rows)
+
+    with pytest.raises(InputError, match=why):
+        run_ranks(len(parts), on_rank)
