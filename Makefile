@@ -1,6 +1,6 @@
 # make quickstart | install | test | test-all | fuzz | test-baseline | lint | docs | bench | bench-accuracy | sanitize | clean      PYTHON=python3.12 chooses the interpreter
 #
-# Needs Python >= 3.10 and a C++ compiler; everything else is installed into .venv.
+# Needs Python >= 3.10 with its headers (Debian: python3-dev) and a C++ compiler; everything else is installed into .venv.
 
 PYTHON ?= python3
 VENV := .venv

@@ -40,11 +40,13 @@ show "${launch[@]}" distgnn train "$out/cora-4" --run "$out/run" --overwrite \
 show distgnn evaluate "$out/run"
 show distgnn predict "$out/run" --out "$out/predictions.csv"
 
+# Paths in here are shown as short as they can be typed.
+shown=${out#"$PWD"/}
 accuracy=$(distgnn evaluate "$out/run" --json | sed 's/.*"test_metric": \([0-9.]*\).*/\1/')
 cat << END
 
 test accuracy  $accuracy
-partition      $out/cora-4
-run            $out/run (metrics.jsonl, summary.json, model.safetensors, checkpoints)
-predictions    $out/predictions.csv
+partition      $shown/cora-4
+run            $shown/run (metrics.jsonl, summary.json, model.safetensors, checkpoints)
+predictions    $shown/predictions.csv
 END

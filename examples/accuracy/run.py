@@ -1,12 +1,12 @@
 """Train recipes as they were published, and print our figures beside the published ones.
 
-    examples/accuracy/run.py [RECIPE ...] [--out DIR] [--data DIR] [--device cuda] [--ranks P]
-                             [--write]
+    python examples/accuracy/run.py [RECIPE ...] [--out DIR] [--data DIR] [--device cuda]
+        [--ranks P] [--write]
 
 Graphs are DIR/NAME.npz of --data, else of $DISTGNN_DATA; Cora comes along. By default all recipes
 run whose graph is there. Runs that have ended are not run again, so that an interrupted table
-continues. With --device cuda they train on a GPU, with --ranks P on P ranks, too. --write puts the
-table into examples/accuracy/RESULTS.md.
+continues. With --device cuda they train on a GPU, in folders of their own; with --ranks P on P
+ranks, too. --write puts the table into examples/accuracy/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ from distgnn.training.run.series import FILE
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "RESULTS.md"
 MARK = "<!-- The table below is written by examples/accuracy/run.py. -->\n"
+OTHERS = "No publication"
+"""Beginning of what a recipe is about, if its figure is that of other software."""
+NOTE = r"\* No publication: the figure is what a short run with other software reached."
 MARGIN = 0.5
 """Points of percent below the published mean that still count as reproduced."""
-RUNS = 2
+RUNS, PUBLISHED = 2, 3
 HEADER = ("recipe", "graph", "runs", "published", "ours", "difference", "on ranks", "apart")
 
 
@@ -74,6 +77,12 @@ def train(
     return found
 
 
+def run_of(name: str, arguments: argparse.Namespace) -> Path:
+    """Name the folder of a run: one on a GPU must not go on as one of the CPU, or the reverse."""
+    is_plain = arguments.device == "cpu"
+    return arguments.out / (name if is_plain else f"{name}-{arguments.device}")
+
+
 def train_on_ranks(
     recipe: recipes.Recipe, source: str, arguments: argparse.Namespace
 ) -> dict | None:
@@ -84,7 +93,7 @@ def train_on_ranks(
         if distgnn([*words, *recipe.source_words()]) != 0:
             return None
     launcher = shlex.split(arguments.launcher.format(ranks=arguments.ranks))
-    run = arguments.out / f"{recipe.name}-ranks-{arguments.ranks}"
+    run = run_of(f"{recipe.name}-ranks-{arguments.ranks}", arguments)
     return train(recipe, str(parts), run, launcher, arguments.device)
 
 
@@ -117,7 +126,7 @@ def row_of(
         recipe.name,
         Path(source).stem,
         str(found["num_runs"]),
-        recipes.describe(recipe.published),
+        recipes.describe(recipe.published) + " *" * recipe.about.startswith(OTHERS),
         recipes.describe(ours),
         f"{difference:+.2f}{verdict}",
         *ranks_of(found, on_ranks, num_ranks),
@@ -170,7 +179,7 @@ def main() -> int:
         if source is None:
             print(f"{name}: none of its graphs is here: {', '.join(recipe.data)}", file=sys.stderr)
             continue
-        found = train(recipe, source, arguments.out / recipe.name, device=arguments.device)
+        found = train(recipe, source, run_of(name, arguments), device=arguments.device)
         on_ranks = None
         if found is not None and arguments.ranks:
             on_ranks = train_on_ranks(recipe, source, arguments)
@@ -183,6 +192,8 @@ def main() -> int:
         if arguments.write:
             write(rows)
     print(table(rows), end="")
+    if any(row[PUBLISHED].endswith("*") for row in rows):
+        print(f"\n{NOTE}")
     return 1 if failed else 0
 
 

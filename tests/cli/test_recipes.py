@@ -181,6 +181,37 @@ def test_the_page_of_published_figures_keeps_the_rows_of_recipes_that_are_not_ru
     assert sum(line.startswith("| other |") for line in after) == 1
 
 
+def test_the_page_marks_figures_without_a_publication(load_script):
+    script = load_script("examples/accuracy/run.py")
+    rows = script.recorded()
+    marked = {name for name, row in rows.items() if row[script.PUBLISHED].endswith(" *")}
+    assert marked == {name for name in rows if recipes.read(name).about.startswith(script.OTHERS)}
+    assert marked
+    assert f"\n{script.NOTE}\n" in script.RESULTS.read_text()
+    found = {"test_metric_mean": 0.9, "test_metric_std": None, "num_runs": 2}
+    for name, row in rows.items():
+        again = script.row_of(recipes.read(name), "x.npz", found, None, 0)
+        assert again[script.PUBLISHED] == row[script.PUBLISHED]
+
+
+def test_runs_of_another_device_have_a_folder_of_their_own(here, load_script, monkeypatch):
+    script = load_script("examples/accuracy/run.py")
+    runs = []
+
+    def train(words):
+        runs.append(words[words.index("--run") + 1])
+        return 2
+
+    monkeypatch.setattr(script, "distgnn", train)
+    for device in ("cpu", "cuda"):
+        words = ["run.py", "cora-gcn", "--out", "out", f"--device={device}"]
+        monkeypatch.setattr(sys, "argv", words)
+        assert script.main() == 1
+    assert runs == ["out/cora-gcn", "out/cora-gcn-cuda"]
+    asked = argparse.Namespace(out=here, device="cuda")
+    assert script.run_of("cora-gcn-ranks-4", asked) == here / "cora-gcn-ranks-4-cuda"
+
+
 @pytest.mark.parametrize(
     ("flags", "words", "sentence"),
     [
