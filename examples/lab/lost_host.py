@@ -1,6 +1,6 @@
 """A host of four is lost for good in mid-run: `--restarts` goes on by itself on the three left.
 
-    DISTGNN_LAB=DIR python examples/lab/lost_host.py [--times 1] [--seed 0] [FOLDER]
+    DISTGNN_LAB=DIR python examples/lab/lost_host.py [--times 1] [--seed 0] [--record] [FOLDER]
 
 A host is lost in two ways: its link is cut, and nothing tells the others, or all its processes are
 killed. Time counts from there to the end of the first epoch on three ranks. A copy of the run, made

@@ -32,6 +32,7 @@ from results import record, table
 
 from distgnn.bench.lines import read_lines
 from distgnn.training.config.presets import PRESETS
+from distgnn.tuning.space import split_words
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "strategies"))
 import accuracy
@@ -162,7 +163,8 @@ def measure(hosts: strategies.Hosts, cell: Cell, options: argparse.Namespace) ->
     counted = epochs[: number or len(epochs)]
     evaluated = [one["eval_s"] for one in counted if one["val_metric"] is not None]
     # The first epoch has what is done once; few epochs would count it as part of each.
-    seconds = statistics.mean(one["epoch_s"] for one in counted[1:])
+    names = ("epoch_s", "exchange_wait_s")
+    seconds, waits = (statistics.mean(one[name] for one in counted[1:]) for name in names)
     every = options.eval_every
     extra = sum(one["eval_s"] for one in counted) / len(counted)
     if cell.halo not in options.live and evaluated:
@@ -174,7 +176,7 @@ def measure(hosts: strategies.Hosts, cell: Cell, options: argparse.Namespace) ->
         "epochs_to_goal": number,
         "epoch_s": seconds,
         "eval_s": extra,
-        "wait_s": statistics.mean(one["exchange_wait_s"] for one in counted),
+        "wait_s": waits,
         "sent": sum(one["halo_bytes_sent"] + one["weight_bytes_sent"] for one in counted),
         "strategy": summary.get("strategy", cell.halo),
         "weights_strategy": summary.get("weights_strategy", ""),
@@ -201,10 +203,6 @@ def make_runs(options: argparse.Namespace, done: dict[Cell, dict[str, Any]]) -> 
                     out.write(json.dumps(done[cell]) + "\n")
                 seconds = done[cell]["epoch_s"] + done[cell]["eval_s"]
                 print(*cell, f"{1e3 * seconds:.0f} ms", file=sys.stderr, flush=True)
-
-
-def _names(text: str) -> list[str]:
-    return text.split(",")
 
 
 def row_of(place: Cell, done: dict[Cell, dict[str, Any]], options: argparse.Namespace) -> list[str]:
@@ -290,11 +288,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--model", default="gcn")
     parser.add_argument("--parts", type=int, default=8)
-    parser.add_argument("--rates", type=_names, default=["1gbit", "100mbit"])
+    parser.add_argument("--rates", type=split_words, default=["1gbit", "100mbit"])
     parser.add_argument("--sets", nargs="+", default=["facebook-pages", "amazon-computers"])
-    parser.add_argument("--cuts", type=_names, default=["metis", "random"])
-    parser.add_argument("--halos", type=_names, default=["exact", *PRESETS])
-    parser.add_argument("--live", type=_names, default=[])
+    parser.add_argument("--cuts", type=split_words, default=["metis", "random"])
+    parser.add_argument("--halos", type=split_words, default=["exact", *PRESETS])
+    parser.add_argument("--live", type=split_words, default=[])
     parser.add_argument("--live-seeds", type=int, default=3)
     parser.add_argument("--live-epochs", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -25,8 +25,9 @@ def origin() -> str:
     found = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
     processor = found[1].strip() if found else "unknown processor"
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
+    now = datetime.now(timezone.utc)
     return (
-        f"{datetime.now(tz=UTC):%Y-%m-%d %H:%M} UTC, commit {commit}{'+' if changed else ''}, "
+        f"{now:%Y-%m-%d %H:%M} UTC, commit {commit}{'+' if changed else ''}, "
         f"{os.cpu_count()} cores of {processor}, load at the end {load}."
     )
 

@@ -44,6 +44,7 @@ from results import record, table
 
 from distgnn.bench.lines import read_lines
 from distgnn.training.config.presets import PRESETS
+from distgnn.tuning.space import split_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -212,7 +213,7 @@ def measure(
         "is_steady": len({sent_in(epoch) for epoch in epochs}) == 1,
         "metrics": [epoch["val_metric"] for epoch in epochs],
         "total_s": summary["total_s"],
-        "wait_s": statistics.mean(epoch["exchange_wait_s"] for epoch in on_graph),
+        "wait_s": statistics.median(epoch["exchange_wait_s"] for epoch in on_graph),
         "codec_error": max(epoch.get("codec_error", 0.0) for epoch in epochs),
         "strategy": summary.get("strategy", cell.halo),
         "val_metric": summary["val_metric"],
@@ -407,12 +408,8 @@ def line_of(
     return measure(hosts, cell, goal, options.epochs, options)
 
 
-def _names(text: str) -> list[str]:
-    return text.split(",")
-
-
 def _optimizers(text: str) -> list[str]:
-    names = _names(text)
+    names = split_words(text)
     wrong = [name for name in names if name not in OPTIMIZERS]
     if wrong and names != ["-"]:
         known = ", ".join(OPTIMIZERS)
@@ -427,12 +424,12 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=Path("lab-strategies"))
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--data", type=Path, default=os.environ.get("DISTGNN_DATA"))
-    parser.add_argument("--rates", type=_names, default=list(RATES))
+    parser.add_argument("--rates", type=split_words, default=list(RATES))
     parser.add_argument("--sets", nargs="+", default=list(SETS))
-    parser.add_argument("--cuts", type=_names, default=list(CUTS))
-    parser.add_argument("--halos", type=_names, default=list(HALOS))
-    parser.add_argument("--evaluations", type=_names, default=list(EVALUATIONS))
-    parser.add_argument("--weights", type=_names, default=["exact"])
+    parser.add_argument("--cuts", type=split_words, default=list(CUTS))
+    parser.add_argument("--halos", type=split_words, default=list(HALOS))
+    parser.add_argument("--evaluations", type=split_words, default=list(EVALUATIONS))
+    parser.add_argument("--weights", type=split_words, default=["exact"])
     parser.add_argument("--optimizers", type=_optimizers, default=["-"])
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--eval-every", type=int, default=1)

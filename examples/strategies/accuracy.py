@@ -1,8 +1,8 @@
 """Accuracy of training with coded rows, beside that of exact training.
 
-    examples/strategies/accuracy.py FOLDER [--data DIR] [--sets A B] [--models A,B] [--parts 4,8]
-        [--cuts metis,random] [--halos exact,int8] [--seeds 10] [--epochs 200] [--eval-every 5]
-        [--only-table] [--record]
+    python examples/strategies/accuracy.py FOLDER [--data DIR] [--sets A B] [--models A,B]
+        [--parts 4,8] [--cuts metis,random] [--halos exact,int8] [--seeds 10] [--epochs 200]
+        [--eval-every 5] [--only-table] [--record]
 
 Graphs are DIR/NAME.npz of --data, else of $DISTGNN_DATA; Cora comes along. Every run trains ranks
 as threads of this process, with the flags of the recipe NAME-MODEL where there is one, unless OWN
@@ -41,6 +41,7 @@ from distgnn.training.config.presets import PRESETS
 from distgnn.training.data.info import DataInfo
 from distgnn.training.loop.metrics import summarise
 from distgnn.training.loop.trainer import Trainer
+from distgnn.tuning.space import split_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -190,9 +191,13 @@ def run(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
     parts = cut_graph(cell, options.folder, options.data)
     num_splits = read_manifest(parts).num_splits
     flags = flags_of(cell, options.epochs, options.eval_every, num_splits)
+    try:
+        config = config_of(flags)
+    except InputError as error:
+        sys.exit(f"{cell.halo} with {cell.model}: {error}")
     start = time.perf_counter()
     try:
-        figures = train(parts, config_of(flags))
+        figures = train(parts, config)
     except InputError as error:
         # A loss that is no number is a result, too.
         return {**cell._asdict(), "failed": str(error), "commit": options.commit}
@@ -265,10 +270,6 @@ def table(done: dict[Cell, dict[str, Any]], options: argparse.Namespace) -> list
     return text
 
 
-def _names(text: str) -> list[str]:
-    return text.split(",")
-
-
 def _numbers(text: str) -> list[int]:
     return [int(word) for word in text.split(",")]
 
@@ -287,10 +288,10 @@ def read_options(
     parser.add_argument("folder", type=Path)
     parser.add_argument("--data", type=Path, default=os.environ.get("DISTGNN_DATA"))
     parser.add_argument("--sets", nargs="+", default=list(SETS))
-    parser.add_argument("--models", type=_names, default=list(MODELS))
+    parser.add_argument("--models", type=split_words, default=list(MODELS))
     parser.add_argument("--parts", type=_numbers, default=[4, 8])
-    parser.add_argument("--cuts", type=_names, default=["metis", "random"])
-    parser.add_argument("--halos", type=_names, default=list(HALOS))
+    parser.add_argument("--cuts", type=split_words, default=["metis", "random"])
+    parser.add_argument("--halos", type=split_words, default=list(HALOS))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--epochs", type=int, default=200, help="at most; a recipe may have fewer")
     parser.add_argument("--eval-every", type=int, default=5)

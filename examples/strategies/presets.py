@@ -1,8 +1,8 @@
 """Accuracy, epochs, bytes and seconds of all presets, beside those of exact training.
 
-    examples/strategies/presets.py FOLDER [--halos decentralized,llcg] [--sets A B] [--models A,B]
-        [--parts 8] [--cuts metis,random] [--beside libra] [--seeds 5] [--epochs 60]
-        [--eval-every 5] [--only-table] [--record]
+    python examples/strategies/presets.py FOLDER [--halos decentralized,llcg] [--sets A B]
+        [--models A,B] [--parts 8] [--cuts metis,random] [--beside libra] [--seeds 5]
+        [--epochs 60] [--eval-every 5] [--only-table] [--record]
 
 Runs are those of accuracy.py, to which its flags and its file belong; by default all presets that
 say something about weights. The goal of a run is the best validation metric of exact training of

@@ -1,7 +1,8 @@
 """Epochs to the accuracy of Adam: Adam, K-FAC, and a head start without the graph.
 
-    examples/strategies/second_order.py FOLDER [--data DIR] [--sets A B] [--methods adam,kfac,mlp]
-        [--trials 8] [--seeds 5] [--epochs 200] [--start 100] [--only-table] [--record]
+    python examples/strategies/second_order.py FOLDER [--data DIR] [--sets A B]
+        [--methods adam,kfac,mlp] [--trials 8] [--seeds 5] [--epochs 200] [--start 100]
+        [--only-table] [--record]
 
 Graphs are DIR/NAME.npz of --data, else of $DISTGNN_DATA; Cora comes along. All methods are tuned
 alike: each has as many trials with seed 0, of K-FAC four rates, each with and without older

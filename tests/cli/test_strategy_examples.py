@@ -67,6 +67,90 @@ def test_the_table_of_accuracy_goes_on_where_it_was(repository, tmp_path):
     assert "exact" not in again.stderr
 
 
+@pytest.mark.parametrize(
+    "path", ["strategies/accuracy.py", "lab/strategies.py", "lab/over_links.py"]
+)
+def test_a_comma_inside_parentheses_is_part_of_a_halo(
+    path, repository, load_script, monkeypatch, tmp_path
+):
+    monkeypatch.syspath_prepend(str(repository / "examples/lab"))
+    monkeypatch.syspath_prepend(str(repository / "examples/strategies"))
+    script = load_script(f"examples/{path}")
+    asked = []
+
+    def stop(file):
+        asked.append(file)
+        raise SystemExit
+
+    monkeypatch.setattr(script, "read_lines", stop)
+    parse = argparse.ArgumentParser.parse_args
+
+    def keep(parser):
+        words = ["out", "--only-table", "--halos", "int8, bins(4,deal=peers),exact"]
+        asked.append(parse(parser, words))
+        return asked[-1]
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", keep)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        script.main()
+    assert asked[0].halos == ["int8", "bins(4,deal=peers)", "exact"]
+
+
+def test_a_halo_that_is_none_ends_the_table_of_accuracy(repository, tmp_path):
+    script = repository / "examples/strategies/accuracy.py"
+    words = ["out", "--sets", "cora", "--models", "gcn", "--parts", "2", "--cuts", "random"]
+    done = subprocess.run(
+        [sys.executable, str(script), *words, "--halos", "exat", "--epochs", "1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("exat with gcn: ")
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out/accuracy.jsonl").exists(), "no result"
+
+
+def epochs_with_waits(*waits):
+    sent = {f"{name}_bytes_sent": 1 for name in ("halo", "weight", "eval_halo")}
+    seconds = {"eval_s": 0.0, "val_metric": 0.5}
+    return [{**sent, **seconds, "epoch_s": 2 * wait, "exchange_wait_s": wait} for wait in waits]
+
+
+class NoHosts:
+    def run(self, words, out):
+        run = out.parent / ("lab-run" if out.name == "lab-out" else "run")
+        run.mkdir(parents=True)
+        figures = {"epochs_to_goal": None, "val_metric": 0.5, "test_metric": 0.5, "total_s": 1.0}
+        (run / "summary.json").write_text(json.dumps(figures))
+
+    def counters(self):
+        return []
+
+
+def test_waits_are_those_of_the_epochs_whose_seconds_are_shown(
+    repository, load_script, monkeypatch, tmp_path
+):
+    monkeypatch.syspath_prepend(str(repository / "examples/lab"))
+    options = argparse.Namespace(folder=tmp_path, eval_every=1, live=[])
+    script = load_script("examples/lab/over_links.py")
+    monkeypatch.setattr(script.lab, "epochs_of", lambda run: epochs_with_waits(9.0, 1.0, 2.0))
+    monkeypatch.setattr(script, "words_of", lambda cell, options: ([], 0.9))
+    cell = script.Cell("1gbit", "cora", "metis", "exact", 0)
+    line = script.measure(NoHosts(), cell, options)
+    assert (line["epoch_s"], line["wait_s"]) == (3.0, 1.5)
+    script = load_script("examples/lab/strategies.py")
+    monkeypatch.setattr(script, "cut_graph", lambda *words: tmp_path)
+    monkeypatch.setattr(script, "words_of", lambda *words: [])
+    cell = script.Cell("1gbit", "cora", "metis", "exact", "exact", "exact")
+    monkeypatch.setattr(script, "reached", lambda *words: {})
+    line = script.measure(NoHosts(), cell, 0.9, 3, options)
+    assert (line["median_epoch_s"], line["wait_s"]) == (4.0, 2.0)
+
+
 def test_the_table_of_presets_says_what_the_goal_took(repository, tmp_path):
     script = repository / "examples/strategies/presets.py"
     words = ["out", "--sets", "cora", "--parts", 2, "--cuts", "random,metis", "--seeds", 1]
