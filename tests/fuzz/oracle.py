@@ -22,6 +22,20 @@ class HangError(Exception):
     """A draw that took too long."""
 
 
+def add_note(error: BaseException, text: str) -> None:
+    """Say beside an error how to draw it again.
+
+    Args:
+        error: The error, which the caller raises again.
+        text: Seed and choices.
+    """
+    if sys.version_info >= (3, 11):
+        error.add_note(text)
+    else:
+        # Errors take no notes before; pytest shows what was printed.
+        sys.stderr.write(f"{text}\n")
+
+
 def draws(name: str, count: int) -> Iterator[tuple[int, random.Random]]:
     """Yield seeds and sources of choices: a fixed number, or for as long as DISTGNN_FUZZ_S says.
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fuzz.corpus import CORPUS, recipe
 from fuzz.mutate import mutated, mutated_archive, mutated_array, mutated_json
-from fuzz.oracle import check_sentence, draws, in_time
+from fuzz.oracle import add_note, check_sentence, draws, in_time
 
 from distgnn.api import recipes
 from distgnn.datasets import Graph, InputError, load
@@ -72,7 +72,7 @@ def test_a_damaged_file_is_a_graph_or_a_sentence(kind: str, tmp_path: Path) -> N
         except InputError as error:
             check_sentence(str(error))
         except BaseException as error:
-            error.add_note(f"{kind}, DISTGNN_FUZZ_SEED={seed}: {done}")
+            add_note(error, f"{kind}, DISTGNN_FUZZ_SEED={seed}: {done}")
             raise
 
 

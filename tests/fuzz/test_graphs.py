@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from fuzz.oracle import check_sentence, draws, in_time
+from fuzz.oracle import add_note, check_sentence, draws, in_time
 from graphs import CUTS, EDGE_KIND, KINDS, TYPED_KINDS, cut, make_graph
 from training import EDGE_MODELS, MODELS, TYPED_MODELS, first_step
 
@@ -93,7 +93,7 @@ def test_ranks_learn_what_one_process_learns(kinds: str) -> None:
             change = {name: got[1][0][name] - grad for name, grad in expected[1][0].items()}
             assert _norm(change) <= 1e-3 * norm + 1e-6
         except BaseException as error:
-            error.add_note(about)
+            add_note(error, about)
             raise
 
 
@@ -114,5 +114,5 @@ def test_any_method_on_any_graph_learns_or_says_why_not() -> None:
             if not isinstance(got, str):
                 assert all(math.isfinite(record["loss"]) for record in got[0])
         except BaseException as error:
-            error.add_note(f"DISTGNN_FUZZ_SEED={seed}: {name} on {graph.name} with {method}")
+            add_note(error, f"DISTGNN_FUZZ_SEED={seed}: {name} on {graph.name} with {method}")
             raise

@@ -10,7 +10,7 @@ import pytest
 import torch
 from fuzz.corpus import CORPUS
 from fuzz.mutate import mutated, mutated_array, mutated_json
-from fuzz.oracle import check_sentence, draws, in_time
+from fuzz.oracle import add_note, check_sentence, draws, in_time
 
 from distgnn.cli import main
 
@@ -117,7 +117,7 @@ def test_a_damaged_partition_trains_as_before_or_says_why_not(
                 more = ("--overwrite", "--json")
                 program("repartition", folder, "--parts=3", f"--out={out}", *more)
         except BaseException as error:
-            error.add_note(f"DISTGNN_FUZZ_SEED={seed}: {done}: {name} of {num_parts} parts")
+            add_note(error, f"DISTGNN_FUZZ_SEED={seed}: {done}: {name} of {num_parts} parts")
             raise
 
 
@@ -149,5 +149,5 @@ def test_a_damaged_run_goes_on_as_before_or_says_why_not(program: Program, tmp_p
                 out.mkdir()
                 program(verb, folder, f"--out={out / 'file'}", "--json")
         except BaseException as error:
-            error.add_note(f"DISTGNN_FUZZ_SEED={seed}: {done}: {name}, halted: {is_halted}")
+            add_note(error, f"DISTGNN_FUZZ_SEED={seed}: {done}: {name}, halted: {is_halted}")
             raise

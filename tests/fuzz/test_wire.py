@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fuzz.mutate import mutated
-from fuzz.oracle import draws, in_time
+from fuzz.oracle import add_note, draws, in_time
 
 from distgnn.comm import network
 from distgnn.comm.direct import DirectBeats
@@ -136,7 +136,7 @@ def test_a_client_says_that_its_store_is_lost_whatever_it_answers() -> None:
                     finally:
                         store.close()
             except BaseException as error:
-                error.add_note(f"DISTGNN_FUZZ_SEED={seed}")
+                add_note(error, f"DISTGNN_FUZZ_SEED={seed}")
                 raise
             server.join()
 

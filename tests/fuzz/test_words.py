@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from fuzz.corpus import CORPUS
-from fuzz.oracle import check_sentence, draws, in_time
+from fuzz.oracle import add_note, check_sentence, draws, in_time
 from rank_jobs import ENVIRON
 
 from distgnn.cli import build_parser, main
@@ -92,7 +92,7 @@ def test_any_command_line_is_a_result_or_a_sentence(
             elif "--json" in words:
                 json.loads(said.out)
         except BaseException as error:
-            error.add_note(f"DISTGNN_FUZZ_SEED={seed}: distgnn {' '.join(words)[:600]!r}")
+            add_note(error, f"DISTGNN_FUZZ_SEED={seed}: distgnn {' '.join(words)[:600]!r}")
             raise
         finally:
             torch.set_num_threads(threads)
