@@ -3,7 +3,7 @@
     python examples/accelerate_dgl.py [--shapes products reddit] [--models gcn ...] [--rounds 5]
 
 Models as DGL's own examples write them train in turns: as they are, and with `accelerate(model)`.
-Needs `pip install 'distgnn[dgl]'`.
+Needs `pip install 'distgnn[dgl]'`, which brings DGL on Python 3.10 and 3.11 alone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Count the rows that Libra's parts would move, of graphs too large to build the parts of.
 
-    examples/bench/libra_rows.py FOLDER [--parts P] [--seed S]
+    python examples/bench/libra_rows.py FOLDER [--parts P] [--seed S]
 
 FOLDER comes from `distgnn datasets make papers --out FOLDER`. The edges are placed exactly as by
 `distgnn partition FOLDER --parts P --method libra`, but held in 4 bytes an end. Roots are not

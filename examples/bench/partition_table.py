@@ -1,7 +1,8 @@
 """Rows, time and memory of `--quality default` and `best`, graph by graph, for partition/TABLE.md.
 
-    examples/bench/partition_table.py CELLS.jsonl GRAPH.npz ... [--parts 4,16,64] [--caps 1.05]
-    examples/bench/partition_table.py CELLS.jsonl --beside OLD.md --into partition/TABLE.md
+    python examples/bench/partition_table.py CELLS.jsonl GRAPH.npz ... [--parts 4,16,64]
+        [--caps 1.05]
+    python examples/bench/partition_table.py CELLS.jsonl --beside OLD.md --into partition/TABLE.md
 
 The first form runs each graph, number of parts, cap and quality in a process of its own, small
 graphs first, and appends a line to CELLS.jsonl. What is there already is not run again, so that it
