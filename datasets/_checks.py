@@ -194,7 +194,9 @@ def labels(
             f"labels must have shape ({num_vertices},) or ({num_vertices}, num_labels), "
             f"got {array.shape}; give one label or one row of 0 and 1 for each vertex"
         )
-    if array.dtype == np.float32 and (array.ndim == 1 or not _flags(array).all()):
+    # One column of values may hold nothing but 0 and 1; a Graph made of a Graph keeps it.
+    is_column = array.ndim == 1 or array.shape[1] == 1
+    if array.dtype == np.float32 and (is_column or not _flags(array).all()):
         return _values(array.reshape(len(array), -1))
     return _classes(array) if array.ndim == 1 else _multilabel(array)
 

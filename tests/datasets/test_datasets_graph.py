@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import scipy.sparse
+from graphs import EDGE_KIND, KINDS, TYPED_KINDS, make_graph
 
 from distgnn.datasets import Graph, InputError
 from distgnn.datasets.npz import read_npz, write_npz
@@ -326,3 +327,18 @@ def test_flags_that_nobody_knows_are_kept_apart(tmp_path: Path) -> None:
     again = read_npz(tmp_path / "g.npz")
     np.testing.assert_array_equal(again.labels, graph.labels)
     assert (again.is_multilabel, again.metric, again.unused) == (True, "roc-auc", ())
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *TYPED_KINDS, EDGE_KIND, "column"])
+def test_a_graph_of_a_graph_is_the_same(kind: str) -> None:
+    """Values to be learned that happen to be 0 and 1 are no flags."""
+    graph = make_graph("random" if kind == "column" else kind)
+    if kind == "column":
+        values = np.arange(graph.num_vertices) % 2
+        graph = dataclasses.replace(graph, labels=values.astype(np.float32))
+    again = dataclasses.replace(graph)
+    assert graph.labels is not None
+    assert again.labels is not None
+    assert again.labels.dtype == graph.labels.dtype
+    np.testing.assert_array_equal(again.labels, graph.labels)
+    assert again.is_regression == graph.is_regression == (kind in ("column", "regression"))
