@@ -46,8 +46,7 @@ def merged(source: Source, group: Group, say: Callable[[str], None]) -> Source:
 def _make(source: Source, target: Path, num_parts: int, say: Callable[[str], None]) -> None:
     assert source.manifest is not None, "a graph has one part"
     if (target / MANIFEST_NAME).is_file():
-        found = read_manifest(target)
-        if found.options.get("from_partition") == source.manifest.fingerprint:
+        if _is_made(source, target):
             return
         raise InputError(
             f"'{target}' was not made of '{source.values['source']}' as it is now; remove it, or "
@@ -66,10 +65,18 @@ def _make(source: Source, target: Path, num_parts: int, say: Callable[[str], Non
         errors="replace",
         check=False,
     )
-    if done.returncode:
+    # Another job may have made it meanwhile.
+    if done.returncode and not _is_made(source, target):
         said = [line for line in done.stderr.splitlines() if line.startswith("distgnn: ")]
         why = said[-1].removeprefix("distgnn: ") if said else f"status {done.returncode}"
         raise InputError(f"the parts cannot be merged to {num_parts}: {why}")
+
+
+def _is_made(source: Source, target: Path) -> bool:
+    """Return whether the target holds the parts of the source, as it is now."""
+    if source.manifest is None or not (target / MANIFEST_NAME).is_file():
+        return False
+    return read_manifest(target).options.get("from_partition") == source.manifest.fingerprint
 
 
 def _open(source: Source, target: Path, say: Callable[[str], None]) -> Source:

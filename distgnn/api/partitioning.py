@@ -228,12 +228,6 @@ def check_out(out: str, *, is_overwriting: bool) -> None:
         )
     store.check_target(out, overwrite=is_overwriting)
     _try_to_write(Path(out).absolute())
-    others = store.foreign_names(out) if store.is_partition_directory(out) else []
-    if others:
-        raise InputError(
-            f"--overwrite would remove '{others[0]}' in '{out}', which is not of the partition; "
-            "move it away or choose another --out"
-        )
 
 
 def _try_to_write(target: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -122,17 +122,19 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 @contextmanager
-def complete_or_absent(target: Path) -> Iterator[Path]:
+def complete_or_absent(target: Path, check: Callable[[], None] | None = None) -> Iterator[Path]:
     """Yield a temporary sibling of `target` that takes its place if the block succeeds.
 
     Args:
         target: An absolute path.
+        check: Called after the block; raises InputError if what is at the target by then may not be
+            replaced.
 
     Yields:
         An empty folder.
 
     Raises:
-        InputError: If something cannot be written.
+        InputError: If something cannot be written, or the check refuses.
     """
     missing = [path for path in target.parents if not path.exists()]
     is_complete = False
@@ -144,6 +146,9 @@ def complete_or_absent(target: Path) -> Iterator[Path]:
             content.mkdir()
             yield content
             sync_directory(content)
+            # Another process may have come first.
+            if check is not None:
+                check()
             replace(content, target, temporary)
         is_complete = True
     except OSError as error:

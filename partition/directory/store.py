@@ -106,14 +106,14 @@ def write(
     Raises:
         InputError: If the directory exists and may not be replaced or cannot be written, or the
             assignment or the order is of another graph. Nothing is left behind and an existing
-            directory stays as it was.
+            directory stays as it was, also one that another process made meanwhile.
     """
     target = Path(directory).absolute()
     check_target(target, overwrite=overwrite)
     assignment.check_graph(graph)
     counts: list[PartCounts] = []
     files: dict[str, FileRecord] = {}
-    with complete_or_absent(target) as folder:
+    with complete_or_absent(target, lambda: check_target(target, overwrite=overwrite)) as folder:
         builder = PartBuilder(graph, assignment, order=order, threads=threads)
 
         def put(number: int) -> tuple[PartCounts, dict[str, FileRecord]]:
@@ -152,8 +152,8 @@ def check_target(directory: str | os.PathLike[str], *, overwrite: bool) -> None:
         overwrite: Whether an existing partition directory may be replaced.
 
     Raises:
-        InputError: If something else is there, or a partition that may not be replaced, or the
-            place cannot be written.
+        InputError: If something else is there, or a partition that may not be replaced or has
+            other files in it, or the place cannot be written.
     """
     target = Path(directory).absolute()
     if target.is_symlink() or target.exists():
@@ -162,6 +162,11 @@ def check_target(directory: str | os.PathLike[str], *, overwrite: bool) -> None:
                 raise InputError(
                     f"{str(target)!r} already holds a partition; allow overwriting or choose "
                     "another directory"
+                )
+            if others := foreign_names(target):
+                raise InputError(
+                    f"--overwrite would remove '{others[0]}' in '{directory}', which is not of the "
+                    "partition; move it away or choose another --out"
                 )
         elif target.is_symlink() or not target.is_dir() or any(target.iterdir()):
             raise InputError(

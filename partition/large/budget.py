@@ -12,6 +12,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.partition.large import covers, ordering, windows, writing
 from distgnn.partition.large.groups import ROUNDS
 from distgnn.partition.large.source import GraphOnDisk
+from distgnn.partition.refine import placement
 
 # The interpreter, the libraries and the compiled code.
 FIXED_BYTES = 360 << 20
@@ -106,9 +107,16 @@ def budget_of(source: GraphOnDisk, num_parts: int, memory_bytes: int) -> Budget:
         roots_bytes=free,
         chunk_edges=max(min(free // CHUNK_BYTES, MOST_CHUNK_EDGES), 1),
         pile_edges=max(min(free // covers.BYTES_PER_EDGE, MOST_PILE_EDGES), 1),
-        window_edges=free // windows.BYTES_PER_EDGE,
+        window_edges=min(free // windows.BYTES_PER_EDGE, _most_window_edges(source)),
         deal_bytes=free,
     )
+
+
+def _most_window_edges(source: GraphOnDisk) -> int:
+    """Say how many edges refinement can number, whose ends are at most twice as many vertices."""
+    if source.edges.num_vertices <= placement.MOST_VERTICES:
+        return placement.MOST_UNITS
+    return min(placement.MOST_VERTICES // 2, placement.MOST_UNITS)
 
 
 def disk_bytes(source: GraphOnDisk, record_bytes: int, num_parts: int) -> int:

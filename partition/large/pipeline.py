@@ -132,7 +132,12 @@ def partition(
         run.arrange()
         run.deal()
         return run.write(given)
-    except InputError:
+    except InputError as error:
+        if isinstance(error, _LacksDiskError) and work["arrays"] == str(work.path(ARRAYS)):
+            raise InputError(
+                f"{error}; the same command goes on from {str(places.work)!r}, where the edges are "
+                "that it has read"
+            ) from error
         # A corrected input or option makes this another partitioning, so its folder is useless.
         # Work of an earlier run is kept.
         if work["arrays"] is None or (work.is_new and not work.has("root-part")):
@@ -215,6 +220,10 @@ def _check_apart(places: Places) -> None:
         )
 
 
+class _LacksDiskError(InputError):
+    """The disk lacks room, which can be made without changing what is asked for."""
+
+
 class _Run:
     """One partitioning; each stage leaves a record, and does nothing where there is one."""
 
@@ -276,7 +285,7 @@ class _Run:
         needed = disk_bytes(self.source, record_bytes, self.settings.num_parts)
         free = shutil.disk_usage(self.places.work).free + _taken(self.work)
         if needed > free:
-            raise InputError(
+            raise _LacksDiskError(
                 f"partitioning takes about {needed / 2**30:.1f} GiB of disk for "
                 f"{str(self.places.work)!r} and {str(target)!r}, but {free / 2**30:.1f} GiB are "
                 "free; make room or choose another disk"
@@ -408,6 +417,8 @@ class _Run:
         )
         write_manifest(folder, manifest)
         sync_directory(folder)
+        # Another process may have come first; then the parts stay in the work folder.
+        check_target(self.places.directory, overwrite=self.places.overwrite)
         self.work.record(**{MOVED: manifest.fingerprint})
         replace(folder, self.places.directory.absolute(), self.work.folder)
         return _finish(self.work, self.places.directory)

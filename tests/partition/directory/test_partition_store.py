@@ -191,3 +191,28 @@ def test_an_interrupt_between_two_renames_does_not_lose_the_old_partition(
             save(saved, example("sparse"), overwrite=True)
     kept = saved if is_put_back else next(saved.parent.glob(".parts.*/previous"))
     assert (kept / "manifest.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_another_process_puts_there_meanwhile_stays(tmp_path, overwrite):
+    graph = example("dense")
+    assignment = assign("random", graph, 2)
+    quality = measure(graph, assignment)
+    target = tmp_path / "p"
+
+    def come_first(line):
+        target.mkdir(exist_ok=True)
+        (target / "notes").write_text("mine")
+
+    with pytest.raises(InputError, match="is not a partition directory, so it is left alone"):
+        write(
+            *(target, graph, assignment),
+            method="random",
+            options={},
+            seed=0,
+            quality=quality,
+            overwrite=overwrite,
+            progress=come_first,
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["p"]
+    assert (target / "notes").read_text() == "mine"

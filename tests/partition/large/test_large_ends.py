@@ -205,3 +205,46 @@ def test_memory_that_no_window_fits_into_is_told(tmp_path, monkeypatch) -> None:
     (line,) = [line for line in said if "nothing is refined" in line]
     assert line.startswith("nothing is refined, so more rows travel: windows of two parts take ")
     assert line.endswith(" GiB more than --memory allows")
+
+
+def test_a_partition_that_comes_first_stays_and_the_parts_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
+
+    def come_first(*_: Any) -> None:
+        out.mkdir()
+        (out / "notes").write_text("mine")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("distgnn.partition.large.pipeline.sync_directory", come_first)
+        with pytest.raises(InputError, match="is not a partition directory, so it is left alone"):
+            run(folder, out)
+    assert (out / "notes").read_text() == "mine"
+    shutil.rmtree(out)
+    assert run(folder, out) == read_manifest(out)
+
+
+def test_an_edge_list_that_was_read_stays_where_disk_is_lacking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "e.csv"
+    file.write_text("".join(f"{k},{(k + 1) % 50}\n" for k in range(50)))
+    monkeypatch.setattr(budget, "STORED_EDGE_BYTES", 1 << 50)
+    with pytest.raises(InputError, match=r"are free; make room .*; the same command goes on from"):
+        partition(
+            SourceText(source=str(file)),
+            Places(directory=tmp_path / "out", work=tmp_path / "out.work"),
+            Settings(num_parts=2),
+            choose_roots=roots_by_metis,
+        )
+    assert (tmp_path / "out.work" / "source" / "src.npy").exists()
+
+
+def test_no_window_has_more_edges_than_refinement_can_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = open_folder(write_folder(tmp_path / "graph", communities(100)))
+    assert budget.budget_of(source, 4, 1 << 50).window_edges == 2**30 - 1
+    monkeypatch.setattr(budget.placement, "MOST_VERTICES", 99)
+    assert budget.budget_of(source, 4, 1 << 50).window_edges == 49
