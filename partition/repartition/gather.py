@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,12 +42,13 @@ def gather(
     """Put the parts of a directory together again.
 
     Vertices keep their numbers, and everything that is known of them and of edges is the same to
-    the bit. Dense features of both lie in files, so that they take no memory of their own.
+    the bit. Dense features of both lie in files without a name, so that they take no memory of
+    their own.
 
     Args:
         directory: The partition directory.
         manifest: Its manifest.
-        scratch: An existing folder for those files; it must outlive the graph.
+        scratch: An existing folder, on whose disk those files are.
         verify: Whether to check every file's checksum.
 
     Returns:
@@ -68,19 +70,23 @@ def feature_bytes(manifest: Manifest) -> int:
     return values * np.dtype(np.float32).itemsize
 
 
-def _mapped(path: Path, shape: tuple[int, int]) -> NDArray[np.float32]:
-    """Make a file and map it. All of it is taken first: a page without room kills the process."""
+def _mapped(folder: Path, shape: tuple[int, int]) -> NDArray[np.float32]:
+    """Make a file without a name, which ends with the process however that ends, and map it.
+
+    All of it is taken first: a page without room kills the process.
+    """
     num_bytes = math.prod(shape) * np.dtype(np.float32).itemsize
     try:
-        with path.open("wb") as file:
+        with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, num_bytes)
+            mapped = np.memmap(file, np.float32, mode="r+", shape=shape)
     except OSError as error:
         raise InputError(
-            f"cannot write {num_bytes} bytes of features into '{path.parent}' ({error.strerror}); "
+            f"cannot write {num_bytes} bytes of features into '{folder}' ({error.strerror}); "
             "make room, or choose another disk for the partition"
         ) from error
     # A plain view: memmap's own class would make every slice of it a memmap too.
-    return np.memmap(path, np.float32, mode="r+", shape=shape).view(np.ndarray)
+    return mapped.view(np.ndarray)
 
 
 class _Collector:
@@ -99,11 +105,11 @@ class _Collector:
         self._sparse = _SparseRows(manifest) if manifest.has_sparse_features else None
         if manifest.num_features and self._sparse is None:
             shape = num_vertices, manifest.num_features
-            self._by_vertex["features"] = _mapped(scratch / "features", shape)
+            self._by_vertex["features"] = _mapped(scratch, shape)
         # The system neither makes room for nothing nor maps it.
         if num_edges * manifest.num_edge_features:
             shape = num_edges, manifest.num_edge_features
-            self._by_edge["edge_features"] = _mapped(scratch / "edge_features", shape)
+            self._by_edge["edge_features"] = _mapped(scratch, shape)
 
     def add(self, part: Part) -> None:
         """Take the next part."""

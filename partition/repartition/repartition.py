@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +36,8 @@ _KEPT_OPTIONS = (
 _EDGE_BYTES = 105
 _REFINED_EDGE_BYTES = 135
 _VERTEX_BYTES = 250
+# Matrices of pieces times pieces: rows read and written, their sums, and those to be grouped.
+_MATRICES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +72,17 @@ def peak_bytes(manifest: Manifest, wish: Wish) -> int:
     rows = max(largest // wish.num_parts, manifest.num_vertices // wish.num_parts)
     dense = 0 if manifest.has_sparse_features else rows * manifest.num_features * 4
     dense += 4 * manifest.num_edge_features * manifest.num_edges // wish.num_parts
-    return per_edge * manifest.num_edges + _VERTEX_BYTES * manifest.num_vertices + 20 * nnz + dense
+    # Rows that travel between pieces, and what grouping makes of them.
+    pieces = num_pieces(manifest.num_parts, wish.num_parts)
+    matrices = _MATRICES * np.dtype(np.int64).itemsize * pieces**2
+    # Whole, and once more in the parts or while they are checked.
+    values = 2 * sum(
+        record.bytes
+        for name, record in manifest.files.items()
+        if name.endswith(("/labels.npy", "/vertex_id.npy"))
+    )
+    vertices = _VERTEX_BYTES * manifest.num_vertices + values
+    return per_edge * manifest.num_edges + vertices + 20 * nnz + dense + matrices
 
 
 def repartition(
@@ -112,33 +123,32 @@ def repartition(
     beside = next(path for path in Path(out).absolute().parents if path.exists())
     # Once to put them together, once more in the other parts.
     check_room(beside / Path(out).name, 2 * feature_bytes(manifest))
-    with tempfile.TemporaryDirectory(prefix=".distgnn-", dir=beside) as scratch:
-        gathered = gather(directory, manifest, scratch=Path(scratch))
-        watch.note(f"gathered {manifest.num_edges} edges from {manifest.num_parts} parts")
-        assignment = _cut(gathered, directory, manifest, wish, available_bytes, watch)
-        if wish.refine:
-            from distgnn.partition.refine.refinement import refine_after
+    gathered = gather(directory, manifest, scratch=beside)
+    watch.note(f"gathered {manifest.num_edges} edges from {manifest.num_parts} parts")
+    assignment = _cut(gathered, directory, manifest, wish, available_bytes, watch)
+    if wish.refine:
+        from distgnn.partition.refine.refinement import refine_after
 
-            assignment = refine_after(
-                gathered.graph, assignment, edge_balance=wish.imbalance, progress=progress
-            )
-            watch = Stopwatch(progress)
-        graph = gathered.graph
-        order = orders.arrange(wish.order, graph, assignment, seed=wish.seed)
-        watch.note(f"vertices in {wish.order} order")
-        return write(
-            out,
-            graph,
-            assignment,
-            method=METHOD,
-            options=_options(manifest, wish),
-            seed=wish.seed,
-            quality=measure(graph, assignment),
-            order=order,
-            order_name=wish.order,
-            overwrite=overwrite,
-            progress=progress,
+        assignment = refine_after(
+            gathered.graph, assignment, edge_balance=wish.imbalance, progress=progress
         )
+        watch = Stopwatch(progress)
+    graph = gathered.graph
+    order = orders.arrange(wish.order, graph, assignment, seed=wish.seed)
+    watch.note(f"vertices in {wish.order} order")
+    return write(
+        out,
+        graph,
+        assignment,
+        method=METHOD,
+        options=_options(manifest, wish),
+        seed=wish.seed,
+        quality=measure(graph, assignment),
+        order=order,
+        order_name=wish.order,
+        overwrite=overwrite,
+        progress=progress,
+    )
 
 
 def _check(

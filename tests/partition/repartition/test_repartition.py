@@ -295,3 +295,29 @@ def test_the_predicted_peak_grows_with_the_graph(tmp_path):
     wish = Wish(num_parts=3)
     assert peak_bytes(large, wish) > peak_bytes(small, wish) > 0
     assert peak_bytes(large, Wish(num_parts=3, refine=False)) < peak_bytes(large, wish)
+
+
+def test_values_of_0_and_1_stay_values(tmp_path):
+    graph = make_graph()
+    values = (np.arange(graph.num_vertices) % 2).astype(np.float32)
+    folder = store(tmp_path / "p", dataclasses.replace(graph, labels=values), 2)
+    manifest = again(folder, tmp_path / "q", 3)
+    assert (manifest.is_regression, manifest.is_multilabel) == (True, False)
+
+
+def test_features_on_disk_have_no_name_that_a_killed_process_leaves(tmp_path):
+    folder = store(tmp_path / "p", make_graph(EDGE_KIND), 2)
+    found = graph_of(folder, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["p"]
+    assert np.isfinite(found.graph.features).all()
+
+
+def test_the_predicted_peak_counts_labels_and_pieces(tmp_path):
+    manifest = read_manifest(store(tmp_path / "p", make_graph(), 2))
+    wish = Wish(num_parts=3)
+    record = manifest.files["part-0000/labels.npy"]
+    wide = dataclasses.replace(record, bytes=record.bytes + 1000)
+    files = {**manifest.files, "part-0000/labels.npy": wide}
+    other = dataclasses.replace(manifest, files=files)
+    assert peak_bytes(other, wish) == peak_bytes(manifest, wish) + 2000
+    assert peak_bytes(manifest, Wish(num_parts=1001)) > 5 * 8 * 1001**2
