@@ -107,6 +107,23 @@ def ends_of(folder: Path) -> tuple[FlatArray, FlatArray]:
     return src, dst
 
 
+def num_edges_of(folder: Path) -> int:
+    """Return how many edges a folder has by the header of its arrays, however they are stored.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        The number; 0 where the shape is that of no edges.
+
+    Raises:
+        InputError: If an array is missing or damaged.
+    """
+    both = folder / "edge_index.npy"
+    shape = read_header(both if both.is_file() else folder / "src.npy").shape
+    return shape[-1] if shape else 0
+
+
 def weight_of(folder: Path, num_edges: int) -> FlatArray | None:
     """Open the weights of the edges of an array folder.
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn import _partitioner
+from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.threads import available_threads, in_order
 
@@ -99,7 +100,15 @@ def arcs_of(graph: Graph, edge_part: NDArray[np.int32] | None = None) -> Arcs:
 
     Returns:
         Its arcs.
+
+    Raises:
+        InputError: If there are too many vertices for int32.
     """
+    if graph.num_vertices > _MOST_INT32:
+        raise InputError(
+            f"graph {graph.name!r} has {graph.num_vertices} vertices, but at most {_MOST_INT32} "
+            "are partitioned; leave out those without edges"
+        )
     numbers = np.int32 if graph.num_edges <= _MOST_INT32 else np.int64
     order = np.zeros(0, np.int64) if edge_part is None else _order(edge_part)
     # Columns of a table of edges are strided; those of a narrow graph are wide for a while, in

@@ -99,7 +99,7 @@ def is_finishing(asked: PartitionOptions) -> bool:
 
 def _work(asked: PartitionOptions) -> Path:
     out = Path(asked.out).absolute()
-    return Path(asked.work) if asked.work else out.with_name(f"{out.name}.work")
+    return Path(asked.work).absolute() if asked.work else out.with_name(f"{out.name}.work")
 
 
 def _fits(asked: PartitionOptions) -> bool:
@@ -125,14 +125,14 @@ def _fits(asked: PartitionOptions) -> bool:
 
 def _numbers(source: Path) -> tuple[int, int]:
     """Return vertices and edges of an array folder or an edge list, unread; else zeros."""
-    from distgnn.datasets.array_folder import ends_of, is_array_folder, num_vertices_of
+    from distgnn.datasets.array_folder import is_array_folder, num_edges_of, num_vertices_of
     from distgnn.datasets.edge_list import tables_of
     from distgnn.datasets.layouts import reader_of
     from distgnn.datasets.parquet_table import num_rows_of
     from distgnn.datasets.tables import TABLE_SUFFIXES
 
     if is_array_folder(source):
-        return num_vertices_of(source) or 0, ends_of(source)[0].size
+        return num_vertices_of(source) or 0, num_edges_of(source)
     is_table = source.name.endswith(TABLE_SUFFIXES)
     if not is_table and reader_of(source) is not None:
         return 0, 0

@@ -63,7 +63,7 @@ def rows_of_edges(edges: EdgeFile, folder: Path, *, memory_bytes: int) -> RowFil
     if edges.num_vertices > MOST_VERTICES:
         raise InputError(
             f"the graph has {edges.num_vertices} vertices, but partitioning from disk takes at "
-            f"most {MOST_VERTICES}; partition it in memory"
+            f"most {MOST_VERTICES}; leave out those without edges"
         )
 
     per_block = np.zeros(NUM_BLOCKS, np.int64)

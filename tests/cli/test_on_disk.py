@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from large_graphs import write_folder
 
-from distgnn.api.on_disk import stays_on_disk
+from distgnn.api.on_disk import _work, stays_on_disk
 from distgnn.api.partition_options import PartitionOptions
 from distgnn.api.source import SourceOptions
 from distgnn.cli.flags import size
@@ -239,3 +239,24 @@ def test_sizes_are_numbers_with_a_unit(text):
 @pytest.mark.parametrize("text", ["", "GiB", "8GB", "-1GiB", "8 gigabytes", "nanGiB"])
 def test_other_sizes_are_refused(text, distgnn, folder):
     assert "such as 8GiB, got" in distgnn(*COMMAND, f"--memory={text}").sentence
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        np.asfortranarray(np.array([[0, 1, 2], [1, 2, 0]])),
+        np.array([[0, 1, 2], [1, 2, 0]], np.uint32),
+        np.array([[0, 1, 2], [1, 2, 0]], ">i8"),
+    ],
+)
+def test_arrays_that_are_read_in_memory_alone_are_counted_by_their_header(ends, distgnn, here):
+    (here / "graph").mkdir()
+    np.save(here / "graph" / "edge_index.npy", ends)
+    assert distgnn(*COMMAND).status == 0
+    assert read_manifest("p").method == "metis"
+    assert distgnn(*COMMAND, "--overwrite", "--out-of-core", "on").status == 2
+
+
+def test_a_relative_work_folder_is_that_of_the_folder_of_the_command(here):
+    asked = PartitionOptions(SourceOptions("graph"), 2, "p", print, work="w")
+    assert _work(asked) == here / "w"

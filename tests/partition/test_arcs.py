@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from distgnn.datasets import Graph
+from distgnn.datasets import Graph, InputError
 from distgnn.partition import arcs as arcs_module
 from distgnn.partition.arcs import adjacency_of, arcs_of, split_arcs_of
 from distgnn.partition.refine.hubs import edges_beside, lightened
@@ -125,3 +125,9 @@ def test_parallel_edges_of_several_parts_are_several_arcs(seed: int) -> None:
     assert np.array_equal(arcs.head[arcs.of_edge], graph.dst)
     triples = np.unique(np.stack([graph.src, graph.dst, edge_part]), axis=1)
     assert np.array_equal(np.stack([arcs.sources(), arcs.head, arc_part]), triples)
+
+
+def test_too_many_vertices_are_an_input_error() -> None:
+    graph = Graph(name="g", num_vertices=2**31, src=np.array([0]), dst=np.array([1]))
+    with pytest.raises(InputError, match="'g' has 2147483648 vertices, but at most 2147483647 are"):
+        arcs_of(graph)
