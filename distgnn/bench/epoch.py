@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 from distgnn.bench import peers
-from distgnn.bench.shapes import make
+from distgnn.bench.shapes import ORDERS, TWINS, make
 from distgnn.bench.vertex_data import with_data
 from distgnn.datasets import InputError
 from distgnn.kernels.devices import PROCESSOR
@@ -74,7 +74,11 @@ class EpochRace:
     seed: int
 
     def __post_init__(self) -> None:
-        """Check the model and the peers."""
+        """Check values, so that they are not refused in the middle of a comparison."""
+        if self.shape not in TWINS:
+            raise InputError(f"a shape must be one of {', '.join(TWINS)}, got '{self.shape}'")
+        if self.order not in ORDERS:
+            raise InputError(f"an order must be one of {', '.join(ORDERS)}, got '{self.order}'")
         if self.model not in _MODELS:
             raise InputError(
                 f"--model must be one of {', '.join(_MODELS)}, which peers have too, "
@@ -84,6 +88,7 @@ class EpochRace:
             if peer not in (*PEERS, *VARIANTS):
                 allowed = ", ".join((*PEERS, *VARIANTS))
                 raise InputError(f"a peer must be one of {allowed}, got '{peer}'")
+        _our_config(self)
 
 
 class PeerModule(Protocol):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distgnn.cli.flags import number, whole
+from distgnn.cli.flags import MAX_THREADS, number, path, whole
 from distgnn.cli.output import note, table
 from distgnn.datasets import load
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterator, Sequence
 
 
@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--plot",
+        type=path,
         metavar="FILE",
         help="draw accuracy over seconds as SVG; of several graphs the last",
     )
@@ -95,9 +96,10 @@ def results(arguments: argparse.Namespace, peers: Sequence[str]) -> Iterator[dic
         keep_freed_memory()
     for source in arguments.files:
         result = accuracy.measure(load(source), race, progress=note)
+        # First, so that it is kept if it cannot be drawn.
+        yield result
         if arguments.plot is not None:
             Path(arguments.plot).write_text(accuracy.plot(result))
-        yield result
 
 
 def lines(found: Sequence[dict[str, Any]]) -> list[str]:
@@ -134,6 +136,10 @@ def _threads(text: str | None) -> int:
     cores = len(os.sched_getaffinity(0))
     if text is None:
         return cores
-    if not text.isdigit() or int(text) < 1:
-        raise InputError(f"--threads of bench accuracy must be one positive number, got '{text}'")
-    return int(text)
+    try:
+        return whole(1, MAX_THREADS)(text)
+    except argparse.ArgumentTypeError as error:
+        raise InputError(
+            "--threads of bench accuracy must be one positive number of at most "
+            f"{MAX_THREADS}, got '{text}'"
+        ) from error

@@ -24,9 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--methods",
         metavar="A,B,...",
-        help=f"as ne or, refined afterwards, ne{partition.REFINED}; default: {','.join(METHODS)}",
+        help=f"as ne or, refined afterwards, ne{partition.REFINED}; default: {','.join(METHODS)}; "
+        "directories: metis,dgl-metis,dgl-libra",
     )
-    group.add_argument("--parts", metavar="P1,P2,...", help="default: 4,16,64")
+    group.add_argument("--parts", metavar="P1,P2,...", help="default: 4,16,64; directories: 16")
 
 
 def results(

@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgnn.cli import bench_accuracy, bench_partition
-from distgnn.cli.flags import number, scale, switch, whole
+from distgnn.cli.flags import MAX_COUNT, MAX_THREADS, number, path, scale, switch, whole
 from distgnn.cli.output import add_json_flag, human_bytes, note, print_json, print_lines, table
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
     from distgnn.bench.epoch import EpochRace, EpochResult
     from distgnn.bench.measure import Cell, KernelRace
+
+# Flags that each benchmark reads; the others are refused beside it.
+_TWINS = ("shapes", "orders", "scale", "seed")
+_READ = {
+    "kernels": (
+        *(*_TWINS, "widths", "operations", "directions", "threads", "peers"),
+        *("rounds", "slow_s", "clock", "quick", "fresh_memory"),
+    ),
+    "codecs": ("widths", "bits", "threads", "rounds", "clock", "quick", "fresh_memory", "seed"),
+    "epoch": (
+        *(*_TWINS, "threads", "peers", "rounds", "model", "layers"),
+        *("hidden", "heads", "dropout", "memory", "exact"),
+    ),
+    "accuracy": (
+        *("threads", "peers", "fresh_memory", "hidden", "dropout", "seeds", "epochs"),
+        *("sampled_epochs", "fan_outs", "batch_size", "rates", "start", "goal", "plot"),
+    ),
+    "partition": (*_TWINS, "methods", "parts"),
+    "directories": (*_TWINS, "methods", "parts"),
+    "report": (),
+}
+_ALL_READ = ("what", "files", "out", "json")
 
 HELP = "time kernels, codecs and epochs beside every peer that is installed; compare partitioners"
 
@@ -78,7 +101,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="give freed memory back between calls, so that peers pay for new pages in each",
     )
     parser.add_argument(
-        "--out", metavar="FILE", help="write the results to a file: JSON, or Markdown (report)"
+        "--out",
+        type=path,
+        metavar="FILE",
+        help="write the results to a file: JSON, or Markdown (report)",
     )
     add_json_flag(parser)
     parser.add_argument_group("codecs").add_argument(
@@ -126,6 +152,10 @@ def _add_epoch_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and report."""
+    _check_flags(arguments)
+    for flag, name in (("--out", arguments.out), ("--plot", arguments.plot)):
+        if name is not None:
+            _check_target(flag, Path(name))
     if arguments.what == "report":
         return _run_report(arguments)
     if arguments.what in ("partition", "directories"):
@@ -139,6 +169,33 @@ def run(arguments: argparse.Namespace) -> int:
         )
     runs = {"codecs": _run_codecs, "epoch": _run_epochs, "kernels": _run_kernels}
     return runs[arguments.what](arguments)
+
+
+def _check_flags(arguments: argparse.Namespace) -> None:
+    """Refuse flags that the benchmark would not read."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    read = (*_ALL_READ, *_READ[arguments.what])
+    for name, value in vars(parser.parse_args([arguments.what])).items():
+        if name not in read and getattr(arguments, name) != value:
+            owners = ", ".join(what for what, names in _READ.items() if name in names)
+            raise InputError(
+                f"--{name.replace('_', '-')} has no effect on bench {arguments.what}, only on "
+                f"{owners}; leave it out"
+            )
+
+
+def _check_target(flag: str, file: Path) -> None:
+    """Check before the work, which may take hours, that a file can be written."""
+    if file.is_dir():
+        reason = "it is a directory"
+    elif not file.parent.is_dir():
+        reason = f"there is no directory '{file.parent}'"
+    elif not os.access(file if file.exists() else file.parent, os.W_OK):
+        reason = "it is not writable"
+    else:
+        return
+    raise InputError(f"cannot write '{file}': {reason}; choose another {flag}")
 
 
 def _run_report(arguments: argparse.Namespace) -> int:
@@ -241,42 +298,51 @@ def _write(arguments: argparse.Namespace, values: dict[str, Any]) -> dict[str, A
 
 def _run_epochs(arguments: argparse.Namespace) -> int:
     """Train whole epochs beside the peers that are installed."""
-    import os
+    from distgnn.bench import epoch
 
-    from distgnn.bench import epoch, peers, shapes
-
-    cores = len(os.sched_getaffinity(0))
-    installed = [name for name in epoch.PEERS if name in peers.installed()]
-    results = []
-    for shape in _names(arguments.shapes, tuple(shapes.TWINS)):
-        for order in _names(arguments.orders, ("random",)):
-            for threads in _numbers("--threads", arguments.threads, [cores]):
-                race = epoch.EpochRace(
-                    shape=shape,
-                    order=order,
-                    scale=arguments.scale,
-                    model=arguments.model,
-                    layers=arguments.layers,
-                    hidden=arguments.hidden,
-                    heads=arguments.heads,
-                    dropout=arguments.dropout,
-                    threads=threads,
-                    peers=_names(arguments.peers, installed),
-                    rounds=arguments.rounds,
-                    seed=arguments.seed,
-                )
-                note(f"training on {shape}, {order} order, {threads} threads")
-                results.append(
-                    epoch.measure_epochs(
-                        race, has_memory=arguments.memory, has_exact=arguments.exact
-                    )
-                )
-    values = _write(arguments, {"results": [result.to_json() for result in results]})
+    results: list[EpochResult] = []
+    races = _epoch_races(arguments)
+    try:
+        for race in races:
+            note(f"training on {race.shape}, {race.order} order, {race.threads} threads")
+            results.append(
+                epoch.measure_epochs(race, has_memory=arguments.memory, has_exact=arguments.exact)
+            )
+    finally:
+        # Large twins take long: what was measured before an interrupt is kept.
+        values = _write(arguments, {"results": [result.to_json() for result in results]})
     if arguments.json:
         print_json(values)
     else:
         print_lines([line for result in results for line in _epoch_lines(result)])
     return 0
+
+
+def _epoch_races(arguments: argparse.Namespace) -> list[EpochRace]:
+    """Return all races, so that a value that is not allowed is refused before the first."""
+    from distgnn.bench import epoch, peers, shapes
+
+    cores = len(os.sched_getaffinity(0))
+    installed = [name for name in epoch.PEERS if name in peers.installed()]
+    return [
+        epoch.EpochRace(
+            shape=shape,
+            order=order,
+            scale=arguments.scale,
+            model=arguments.model,
+            layers=arguments.layers,
+            hidden=arguments.hidden,
+            heads=arguments.heads,
+            dropout=arguments.dropout,
+            threads=threads,
+            peers=_names(arguments.peers, installed),
+            rounds=arguments.rounds,
+            seed=arguments.seed,
+        )
+        for shape in _names(arguments.shapes, tuple(shapes.TWINS))
+        for order in _names(arguments.orders, ("random",))
+        for threads in _numbers("--threads", arguments.threads, [cores])
+    ]
 
 
 def _epoch_lines(result: EpochResult) -> list[str]:
@@ -346,8 +412,6 @@ def _run_kernels(arguments: argparse.Namespace) -> int:
 
 
 def _race(arguments: argparse.Namespace) -> KernelRace:
-    import os
-
     from distgnn.bench import cases, peers, shapes
     from distgnn.bench.measure import HALF, KernelRace
 
@@ -385,8 +449,11 @@ def _numbers(flag: str, text: str | None, default: Sequence[int]) -> list[int]:
         values = [int(value) for value in text.split(",")]
     except ValueError:
         values = [0]
-    if min(values) < 1:
-        raise InputError(f"{flag} must be positive numbers such as 16,64, got '{text}'")
+    most = MAX_THREADS if flag == "--threads" else MAX_COUNT
+    if not all(1 <= value <= most for value in values):
+        raise InputError(
+            f"{flag} must be positive numbers such as 16,64, at most {most}, got '{text}'"
+        )
     return values
 
 

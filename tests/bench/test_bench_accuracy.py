@@ -177,3 +177,15 @@ def test_a_graph_without_single_labels_is_refused():
     race = accuracy.AccuracyRace(**sizes, **rest)
     with pytest.raises(InputError, match="needs single labels and validation vertices, which 'cor"):
         accuracy.measure(graph, race, progress=print)
+
+
+def test_a_plot_that_fails_does_not_lose_the_result(monkeypatch, tmp_path):
+    def fail(result):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(accuracy, "plot", fail)
+    out = tmp_path / "out.json"
+    words = ("cora", "--peers", "", "--epochs", "1", "--start", "1", "--seeds", "1")
+    with pytest.raises(OSError, match="no space left"):
+        run(*words, "--out", str(out), "--plot", str(tmp_path / "plot.svg"))
+    assert [result["source"] for result in _results(out)] == ["cora"]

@@ -17,7 +17,7 @@ from distgnn.bench.epoch import (
     peak_bytes,
     twin_graph,
 )
-from distgnn.cli import main
+from distgnn.cli import bench_verb, main
 from distgnn.datasets import InputError
 
 TINY = {
@@ -128,3 +128,38 @@ def test_a_peer_that_is_not_installed_is_refused():
     race = EpochRace(model="sage", peers=missing[:1], **TINY)
     with pytest.raises(InputError, match=f"peer '{missing[0]}' is not installed"):
         measure_epochs(race)
+
+
+@pytest.mark.parametrize(
+    ("own", "sentence"),
+    [
+        ({"shape": "redit"}, "a shape must be one of .*, got 'redit'"),
+        ({"order": "best"}, "an order must be one of random, community, got 'best'"),
+        ({"dropout": 1.5}, "dropout"),
+    ],
+)
+def test_values_that_are_not_allowed_are_refused_before_the_race(own, sentence):
+    with pytest.raises(InputError, match=sentence):
+        EpochRace(model="sage", peers=[], **{**TINY, **own})
+
+
+def test_races_that_ended_before_an_interrupt_are_written(tmp_path, monkeypatch):
+    begun = []
+
+    def interrupt(line):
+        begun.append(line)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench_verb, "note", interrupt)
+    out = tmp_path / "out.json"
+    words = "bench epoch --shapes arxiv --scale 0.002 --layers 2 --hidden 4 --rounds 2"
+    words += f" --orders random,community --threads 1 --memory off --out {out}"
+    assert main([*words.split(), "--peers", ""]) == 130
+    (result,) = json.loads(out.read_text())["results"]
+    assert result["race"]["order"] == "random"
+    begun.clear()
+    out.unlink()
+    assert main([*words.replace("random,comm", "random,x").split(), "--peers", ""]) == 2
+    assert begun == []
+    assert not out.exists()
