@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,10 @@ if not torch.cuda.is_available():
     # Triton looks at this when it is imported: kernels then run in Python, on tensors of the CPU.
     os.environ["TRITON_INTERPRET"] = "1"
 
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # In the background of a script: what tests interrupt would inherit that, and respect it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says more of the machine than of the code.
 settings.register_profile(

@@ -454,7 +454,18 @@ def _open(asked: Training, run_dir: RunDirectory, group: Group) -> _Opened:
         on_rank_0(group, lambda: check_settings(run_dir, config, asked.resume))
     on_rank_0(group, lambda: asked.trace.check_path(run_dir.path))
     to_read = source.feature_bytes(group.rank, config)
-    check_memory(group, to_read, what="reading features", is_forced=asked.force, say=asked.say)
+    remedy, manifest = "use more parts on more {where}", source.manifest
+    # Features with a norm are read as float32 first, and sparse ones are kept as they are.
+    is_dense = manifest is not None and not manifest.has_sparse_features
+    if is_dense and config.feature_norm == "none" and config.features_dtype == "fp32":
+        remedy += ", --features-dtype bf16"
+    check_memory(
+        *(group, to_read),
+        what="reading features",
+        is_forced=asked.force,
+        say=asked.say,
+        remedy=remedy,
+    )
     part = collectively(group, lambda: source.part(group.rank))
     begin = begins_with(source.to_json(), part, config, group)
     begin |= {} if asked.turn is None else asked.turn.about

@@ -20,6 +20,7 @@ from distgnn.comm import early
 from distgnn.comm.collective import as_input_error
 from distgnn.comm.errors import PeerError
 from distgnn.comm.launch import detect
+from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
     import argparse
@@ -41,6 +42,8 @@ VERBS = (
     "plan",
     "bench",
 )
+# Each rank would do all the work, and print it.
+_IN_ONE_PROCESS = ("inspect", "export", "report", "datasets", "plan", "bench")
 
 
 def build_parser(known: Sequence[str] = VERBS) -> Parser:
@@ -95,6 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parse(build_parser(known), expanded(given))
         if is_supervised(arguments):
             return supervise(given, arguments)
+        _check_alone(arguments.verb)
         _come(arguments)
         with _insistent_interrupts(), ending_process():
             return int(arguments.run(arguments))
@@ -114,6 +118,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif is_speaker or status == EXIT_RETRY:
         say(said)
     return status
+
+
+def _check_alone(verb: str) -> None:
+    """Refuse several processes for a verb that runs in one."""
+    size = detect().size
+    if verb in _IN_ONE_PROCESS and size > 1:
+        raise InputError(
+            f"distgnn {verb} runs in one process, but {size} were started; run it without mpirun"
+        )
 
 
 def _come(arguments: argparse.Namespace) -> None:
@@ -153,7 +166,10 @@ def _insistent_interrupts() -> Iterator[None]:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0.5)
         raise KeyboardInterrupt
 
-    kinds = (signal.SIGINT, signal.SIGVTALRM)
+    kinds = [signal.SIGINT, signal.SIGVTALRM]
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # In the background of a script the job is to live on.
+        kinds.remove(signal.SIGINT)
     before = [signal.signal(kind, interrupt) for kind in kinds]
     try:
         yield

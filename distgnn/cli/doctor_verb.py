@@ -39,7 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
     from distgnn.comm.launch import detect
     from distgnn.machine.trials import examine
 
-    found = job_from(arguments).run(lambda group: examine(group, Path(arguments.folder)))
+    job = job_from(arguments)
+    found = job.run(lambda group: examine(group, Path(arguments.folder), job.threads))
     if detect().rank > 0:
         return 0
     if arguments.json:

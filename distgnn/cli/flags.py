@@ -61,12 +61,13 @@ def size(text: str) -> int:
         value = float(digits)
     except ValueError:
         value = 0.0
-    if unit not in _UNITS or not 0 < value <= MAX_NUMBER:
+    num_bytes = value * (1 << _UNITS.get(unit, 0))
+    if unit not in _UNITS or not num_bytes >= 1 or not value <= MAX_NUMBER:
         raise argparse.ArgumentTypeError(
-            f"must be a number with one of {', '.join(list(_UNITS)[1:])}, such as 8GiB, "
-            f"got '{text}'"
+            f"must be a number with one of {', '.join(list(_UNITS)[1:])}, or of bytes, at least "
+            f"one, such as 8GiB, got '{text}'"
         )
-    return int(value * (1 << _UNITS[unit]))
+    return int(num_bytes)
 
 
 def bandwidth(text: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from distgnn.machine.units import human_bytes
@@ -57,9 +58,10 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def note(line: str) -> None:
-    """Print a line about the work under way on standard error."""
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
+    """Print a line on standard error, unless it cannot be: a full disk of the log ends no work."""
+    with suppress(OSError):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
 
 
 def pairs(values: Mapping[str, object]) -> list[str]:

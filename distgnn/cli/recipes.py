@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
 
 from distgnn.api.recipes import read, words_of
@@ -79,7 +79,12 @@ def expanded(words: Sequence[str]) -> list[str]:
             "what is to differ as flags"
         )
     recipe = read(found[0])
-    directories = [word for word in words[1:] if (Path(word) / MANIFEST_NAME).is_file()]
+    # Path.is_file fails on words that are longer than a name of a file may be.
+    directories = [
+        word
+        for word in words[1:]
+        if os.path.isfile(os.path.join(word, MANIFEST_NAME))  # noqa: PTH113, PTH118
+    ]
     for directory in directories:
         recipe.check_cut(directory, read_manifest(directory))
     return [words[0], *recipe_words(recipe, is_cut=bool(directories)), *words[1:]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import select
-import shlex
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from distgnn.comm import watchdog
 from distgnn.comm.daemon import DaemonThread
 from distgnn.comm.launch import SUPERVISED, detect
 from distgnn.datasets.errors import InputError
-from distgnn.machine.facts import find_mpirun
+from distgnn.machine.facts import command_words, find_mpirun
 
 if TYPE_CHECKING:
     import argparse
@@ -190,14 +189,8 @@ def _mpirun_of(text: str | None, *, is_needed: bool) -> list[str]:
     Raises:
         InputError: If the command of the user cannot be split, or there is no mpirun.
     """
-    if text:
-        try:
-            return shlex.split(text)
-        except ValueError as error:
-            raise InputError(
-                f"--mpirun must be a command as a shell takes it, got {text!r} ({error}); close "
-                "its quotation marks"
-            ) from error
+    if text is not None:
+        return command_words("--mpirun", text)
     if not is_needed:
         return []
     found = find_mpirun()
@@ -234,6 +227,17 @@ def _without_flags(words: Sequence[str]) -> list[str]:
         elif not word.startswith(tuple(f"{flag}=" for flag in _FLAGS)):
             kept.append(word)
     return kept
+
+
+def _print(said: bytes) -> None:
+    """Print what ranks printed, which another encoding of the output may not be able to hold."""
+    buffer = getattr(sys.stdout, "buffer", None)
+    if buffer is None:
+        sys.stdout.write(said.decode(errors="replace"))
+    else:
+        sys.stdout.flush()
+        buffer.write(said)
+    sys.stdout.flush()
 
 
 class _Probe:
@@ -318,9 +322,11 @@ def _forwarding() -> Iterator[_Asked]:
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
-    # Under nohup the job is to live on.
-    is_deaf = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    kinds = [kind for kind in _FORWARDED if not (is_deaf and kind is signal.SIGHUP)]
+    # Under nohup, and in the background of a script, the job is to live on.
+    deaf = [
+        kind for kind in (signal.SIGHUP, signal.SIGINT) if signal.getsignal(kind) is signal.SIG_IGN
+    ]
+    kinds = [kind for kind in _FORWARDED if kind not in deaf]
     before = [signal.signal(kind, forward) for kind in kinds]
     try:
         yield asked
@@ -388,8 +394,7 @@ class _Job:
             self._is_cut_off = bool(self._mpirun) and not has_ended
             status = self._status(asked.number)
             if status is not None:
-                sys.stdout.write(said.decode(errors="replace"))
-                sys.stdout.flush()
+                _print(said)
             return status
 
     def answering(self) -> dict[str, int]:

@@ -141,6 +141,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _lines(found: Mapping[str, Any], recipe: Path) -> list[str]:
     """Describe a study for people: its best trials, and what it cost."""
+    from distgnn.tuning.verb import sign_of
+
+    sign = sign_of(found)
     order = sorted(
         found["trials"],
         key=lambda trial: -float("inf") if trial["score"] is None else trial["score"],
@@ -151,7 +154,7 @@ def _lines(found: Mapping[str, Any], recipe: Path) -> list[str]:
         [
             trial["run"],
             trial["epochs"],
-            "failed" if trial["score"] is None else f"{trial['score']:.4f}",
+            "failed" if trial["score"] is None else f"{sign * trial['score']:.4f}",
             *(_short(trial["settings"][name]) for name in names),
         ]
         for trial in order[:_MOST_TRIALS]

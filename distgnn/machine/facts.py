@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import shlex
 import shutil
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distgnn.datasets.errors import InputError
 from distgnn.datasets.limits import available_memory, memory_limit, total_memory
 
 if TYPE_CHECKING:
@@ -26,8 +28,11 @@ _MAX_SLOWNESS = 2.0
 _NETWORK = Path("/sys/class/net")
 
 
-def look() -> dict[str, Any]:
+def look(threads: int | None = None) -> dict[str, Any]:
     """Collect facts about this machine.
+
+    Args:
+        threads: Threads that the user asked for; None for those of the default choice.
 
     Returns:
         JSON values by name; None where something is not there.
@@ -37,7 +42,7 @@ def look() -> dict[str, Any]:
     from distgnn.comm.launch import detect
 
     launch = detect()
-    choice = choose_threads(None, launch)
+    choice = choose_threads(threads, launch)
     return {
         "processor": processor(),
         "cores": os.cpu_count(),
@@ -148,6 +153,31 @@ def find_mpirun() -> str | None:
     """Find mpirun, first beside this interpreter: its library is the one in the environment."""
     beside = Path(sys.executable).with_name("mpirun")
     return str(beside) if beside.exists() else shutil.which("mpirun")
+
+
+def command_words(flag: str, text: str) -> list[str]:
+    """Split the command that starts ranks.
+
+    Args:
+        flag: Where it was given.
+        text: The command.
+
+    Raises:
+        InputError: If it cannot be split, or has no words.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InputError(
+            f"{flag} must be a command as a shell takes it, got {text!r} ({error}); close "
+            "its quotation marks"
+        ) from error
+    if not words:
+        raise InputError(
+            f"{flag} must be a command such as 'srun -n 4', got {text!r}; name one, or leave "
+            f"{flag} out"
+        )
+    return words
 
 
 def _mpirun_version() -> str | None:

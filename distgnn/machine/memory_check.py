@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from distgnn.comm.group import Group
 
+_REMEDY = "use more parts on more {where}, --recompute, a smaller --hidden, fewer --layers"
+
 
 @dataclass(frozen=True)
 class Need:
@@ -47,6 +49,7 @@ def check_memory(
     is_forced: bool,
     say: Callable[[str], None],
     device: torch.device = PROCESSOR,
+    remedy: str = _REMEDY,
 ) -> None:
     """Refuse work that does not fit into each machine and control group, or device; collective.
 
@@ -57,6 +60,7 @@ def check_memory(
         is_forced: Whether to warn only.
         say: Receives the warning, on rank 0.
         device: Device whose memory this rank will take.
+        remedy: Advice for the message; {where} stands for machines or devices.
 
     Raises:
         InputError: If it does not fit, on every rank.
@@ -75,10 +79,7 @@ def check_memory(
         return
     if not is_forced:
         where = "machines" if device == PROCESSOR else "devices"
-        raise InputError(
-            f"{problem}; use more parts on more {where}, --recompute, a smaller --hidden, fewer "
-            "--layers, or --force to try nevertheless"
-        )
+        raise InputError(f"{problem}; {remedy.format(where=where)}, or --force to try nevertheless")
     if group.rank == 0:
         say(f"warning: {problem}; trying nevertheless")
 

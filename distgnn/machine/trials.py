@@ -29,12 +29,13 @@ _ROUNDS = 5
 _PINGS = 100
 
 
-def examine(group: Group, folder: Path) -> dict[str, Any]:
+def examine(group: Group, folder: Path, threads: int | None = None) -> dict[str, Any]:
     """Look at the machine, measure it, and advise; collective.
 
     Args:
         group: All ranks.
         folder: Folder whose disk is measured, on rank 0.
+        threads: Threads that the user asked for; None for those of the default choice.
 
     Returns:
         JSON values by name: those of `facts.look`, speeds, backend, and `advice`.
@@ -42,7 +43,7 @@ def examine(group: Group, folder: Path) -> dict[str, Any]:
     Raises:
         InputError: If the folder cannot be written.
     """
-    found = look()
+    found = look(threads)
     speeds: list[float] = []
     on_rank_0(group, lambda: speeds.append(disk_speed(folder)))
     found["memory_bytes_per_s"] = memory_speed(group)

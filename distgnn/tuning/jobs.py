@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from distgnn.api.job import EXIT_RETRY
 from distgnn.datasets.errors import InputError
-from distgnn.machine.facts import find_mpirun
+from distgnn.machine.facts import command_words, find_mpirun
 from distgnn.settings.fields import flag_of, settings_of
 from distgnn.training.run.directory import RunDirectory
 from distgnn.tuning.in_job import METRIC, clone_run, read_curve, read_losses
@@ -60,10 +60,11 @@ class JobSlots:
             chooses machines and cores.
 
         Raises:
-            InputError: If there are too few cores.
+            InputError: If there are too few cores, or the launcher is no command.
         """
         cores = sorted(os.sched_getaffinity(0))
         if self.launcher is not None:
+            command_words("--launcher", self.launcher)
             return []
         share = len(cores) // self.jobs if self.threads is None else self.ranks * self.threads
         if share < self.ranks or share * self.jobs > len(cores):
@@ -89,7 +90,7 @@ class JobSlots:
         if cores and shutil.which("taskset"):
             words += ["taskset", "-c", ",".join(map(str, cores))]
         if self.launcher is not None:
-            return [*words, *shlex.split(self.launcher)]
+            return [*words, *command_words("--launcher", self.launcher)]
         if self.ranks > 1:
             mpirun = find_mpirun()
             if mpirun is None:

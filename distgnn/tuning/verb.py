@@ -28,6 +28,7 @@ from distgnn.training.config.run import RunSettings
 from distgnn.training.run.beginning import check_again
 from distgnn.training.run.directory import SUMMARY, RunDirectory
 from distgnn.training.run.lock import RunLock
+from distgnn.training.tasks.measures import lower_is_better
 from distgnn.tuning.display import choose_display
 from distgnn.tuning.in_job import METRIC, InJob
 from distgnn.tuning.jobs import LOGS, Jobs, JobSlots, words_of
@@ -250,7 +251,10 @@ class Tuned:
 
     @property
     def trials(self) -> list[dict[str, Any]]:
-        """Settings, score and epochs of every trial, in the order in which they began."""
+        """Settings, score and epochs of every trial, in the order in which they began.
+
+        Scores are compared: that of what is to be small, such as an error, is its negative.
+        """
         return list(self.summary["trials"])
 
     def __repr__(self) -> str:
@@ -259,8 +263,18 @@ class Tuned:
         chosen = ", ".join(f"{name}={value}" for name, value in best["settings"].items())
         return (
             f"Tuned('{self.path}'): {len(self.trials)} trials, {self.summary['epochs_trained']} "
-            f"epochs\n  best: {best['score']:.4f} with {chosen}"
+            f"epochs\n  best: {sign_of(self.summary) * best['score']:.4f} with {chosen}"
         )
+
+
+def sign_of(summary: Mapping[str, Any]) -> float:
+    """Return what the scores of a study are multiplied by to be shown; -1 where less is better.
+
+    Args:
+        summary: Summary of the study.
+    """
+    is_price = summary["objective"] != METRIC
+    return -1.0 if is_price or lower_is_better(str(summary["metric"])) else 1.0
 
 
 @dataclass(frozen=True)

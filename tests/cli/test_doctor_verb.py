@@ -161,3 +161,8 @@ def test_a_rank_that_does_not_come_is_named_after_the_time_that_was_asked_for():
     )
     assert "rank 1 of 2 did not come within 1 s; rank 0 on " in done.stderr
     assert done.returncode == 75, done.stderr
+
+
+def test_threads_that_were_asked_for_are_reported(distgnn):
+    found = distgnn("doctor", "--threads", "3", "--json").json
+    assert (found["threads"], found["threads_reason"]) == (3, "as requested")

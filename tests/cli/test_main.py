@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from rank_jobs import HANG_S
 
 from distgnn import __version__
 from distgnn.api.job import hint_of_kernel
-from distgnn.cli import VERBS, main
+from distgnn.cli import VERBS, main, restarts
 from distgnn.cli.train_verb import TRAINING
 from distgnn.comm.collective import as_input_error
 from distgnn.comm.errors import PeerError
@@ -383,3 +384,52 @@ def test_an_interrupt_that_python_drops_is_raised_again(distgnn, monkeypatch):
     before = signal.getsignal(signal.SIGINT)
     assert distgnn("datasets").status == 130
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_log_that_cannot_be_written_ends_no_work(distgnn, monkeypatch):
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stderr", Gone())
+    done = distgnn("partition", "cora", "--parts", "2", "--out", "p", "--json")
+    assert (done.status, done.json["num_parts"]) == (0, 2)
+
+
+def test_an_interrupt_that_is_ignored_stays_so(distgnn, monkeypatch):
+    seen = []
+
+    def run(arguments):
+        seen.append(signal.getsignal(signal.SIGINT))
+        return 0
+
+    monkeypatch.setattr("distgnn.cli.datasets_verb.run", run)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert distgnn("datasets").status == 0
+        with restarts._forwarding():
+            seen.append(signal.getsignal(signal.SIGINT))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == [signal.SIG_IGN] * 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("inspect", "p"),
+        ("export", "r", "--to", "torch", "--out", "f.pt"),
+        ("report", "r", "--out", "f.html"),
+        ("datasets",),
+        ("plan", "p"),
+        ("bench", "kernels"),
+    ],
+)
+def test_verbs_of_one_process_refuse_several(distgnn, monkeypatch, words):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("distgnn.comm.early.begin", lambda: None)
+    monkeypatch.setattr("distgnn.comm.early.tell", lambda sentence, say: say(sentence))
+    assert distgnn(*words).sentence == (
+        f"distgnn {words[0]} runs in one process, but 2 were started; run it without mpirun"
+    )

@@ -157,3 +157,24 @@ def test_features_are_asked_for_as_they_are_stored_in_memory(distgnn, here, monk
     assert (outcome.status, outcome.err) == (0, "")
     # With labels in them, training and evaluation read rows of their own.
     assert distgnn(*half, "--overwrite", "--labels-as-input", 0.5).sentence.startswith(refused)
+
+
+@pytest.mark.parametrize(("norm", "helps"), [("none", True), ("row", False)])
+def test_features_that_do_not_fit_are_refused_with_what_helps(
+    distgnn, parts_of_one, monkeypatch, norm, helps
+):
+    monkeypatch.setattr(memory_check, "available_by_pool", lambda: {"machine": 1})
+    done = distgnn("train", parts_of_one, "--run", "r", "--feature-norm", norm)
+    advice = ", --features-dtype bf16" * helps
+    assert done.status == 2
+    assert done.err.splitlines()[-1].endswith(
+        f"are free; use more parts on more machines{advice}, or --force to try nevertheless"
+    )
+
+
+@pytest.fixture
+def parts_of_one(distgnn):
+    """A partition in one part, with dense features."""
+    arguments = ("synthetic:arxiv@1/128", "--parts", 1, "--out", "p")
+    assert distgnn("partition", *arguments).status == 0
+    return "p"

@@ -236,7 +236,7 @@ def test_sizes_are_numbers_with_a_unit(text):
     assert size(text) == {"8": 8, "1.5GiB": 3 << 29, "512MiB": 1 << 29}[text]
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "8GB", "-1GiB", "8 gigabytes", "nanGiB"])
+@pytest.mark.parametrize("text", ["", "GiB", "8GB", "-1GiB", "8 gigabytes", "nanGiB", "0.5"])
 def test_other_sizes_are_refused(text, distgnn, folder):
     assert "such as 8GiB, got" in distgnn(*COMMAND, f"--memory={text}").sentence
 

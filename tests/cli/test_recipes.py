@@ -237,3 +237,8 @@ def test_a_recipe_and_a_flag_that_its_preset_contradicts_are_refused(
     refused = distgnn("train", ring, "--run", "r", "--recipe", recipe, *words)
     assert refused.status == 2
     assert refused.sentence.endswith(f" says {sentence}; drop one of the two")
+
+
+def test_a_word_that_is_too_long_for_a_file_is_no_directory():
+    words = ["train", "cora", "--recipe=cora-gcn", "--run", "r", f"--weights={'x' * 300}"]
+    assert expanded(words)[-len(words) + 1 :] == words[1:]

@@ -275,3 +275,23 @@ def test_a_rank_that_stands_still_once_all_is_done_is_not_waited_for(monkeypatch
     job = _Job([sys.executable, "-c", words], 2, [], {})
     assert job.run(restarts._Asked(0, [])) == 0
     assert "rank 1 did not end after rank 0, and is ended" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "  "])
+def test_a_command_without_words_is_refused(distgnn, text):
+    done = distgnn("train", "cora", "--run", "run", "--restarts", "1", "--mpirun", text)
+    assert done.sentence == (
+        f"--mpirun must be a command such as 'srun -n 4', got {text!r}; name one, or leave "
+        "--mpirun out"
+    )
+
+
+def test_what_ranks_print_needs_no_encoding_of_the_output(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    sys.stdout.write("before\n")
+    restarts._print("caf\u00e9\n".encode())
+    assert raw.getvalue().decode() == "before\ncaf\u00e9\n"
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    restarts._print("caf\u00e9\n".encode())
+    assert sys.stdout.getvalue() == "caf\u00e9\n"

@@ -22,7 +22,7 @@ import distgnn as dg
 from distgnn.api import source as sources
 from distgnn.api.source import SourceOptions
 from distgnn.api.training import Training
-from distgnn.cli import main
+from distgnn.cli import main, tune_verb
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets.errors import InputError
 from distgnn.pages.study import explained, study_page
@@ -33,7 +33,7 @@ from distgnn.tuning.samplers import RandomSampler
 from distgnn.tuning.schedulers import rungs
 from distgnn.tuning.space import Space
 from distgnn.tuning.trial import Trial
-from distgnn.tuning.verb import SearchOptions, Tuning
+from distgnn.tuning.verb import SearchOptions, Tuned, Tuning, sign_of
 
 SHAPE = {"model": "gcn", "hidden": 8}
 
@@ -564,3 +564,30 @@ def test_the_best_run_of_a_graph_in_memory_predicts(ring, tmp_path):
 def test_arguments_of_a_study_that_mean_nothing_are_refused(words, sentence, ring, tmp_path):
     with pytest.raises(InputError, match=re.escape(sentence)):
         search(ring, tmp_path / "s", **words)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "sentence"),
+    [
+        ("srun 'x", "--launcher must be a command as a shell takes it, got .*; close its quotat"),
+        ("", "--launcher must be a command such as 'srun -n 4', got ''; name one, or leave"),
+        ("  ", "--launcher must be a command such as"),
+    ],
+)
+def test_a_launcher_that_is_no_command_is_refused(ring, tmp_path, launcher, sentence):
+    with pytest.raises(InputError, match=sentence):
+        search(ring, tmp_path / "s", jobs=1, launcher=launcher)
+    assert not (tmp_path / "s").exists()
+
+
+def test_scores_of_what_is_to_be_small_are_shown_as_they_are():
+    assert sign_of({"objective": "val_metric", "metric": "accuracy"}) == 1
+    assert sign_of({"objective": "val_metric", "metric": "mae"}) == -1
+    assert sign_of({"objective": "epochs_to_goal", "metric": "accuracy"}) == -1
+    trial = {"run": "t", "settings": {"lr": 0.1}, "epochs": 4, "score": -0.25}
+    best = {**trial, "val_metric": 0.25, "test_metric": None}
+    counts = dict.fromkeys(("num_trials", "num_failed", "epochs_trained", "epochs_of_all"), 1)
+    found = {"objective": "val_metric", "metric": "mae", "trials": [trial], "best": best}
+    lines = tune_verb._lines({**found, **counts}, Path("best.toml"))
+    assert lines[1].split() == ["t", "4", "0.2500", "0.1"]
+    assert "best: 0.2500" in repr(Tuned("s", {**found, **counts}))
