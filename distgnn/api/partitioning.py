@@ -226,6 +226,12 @@ def check_out(out: str, *, is_overwriting: bool) -> None:
             f"'{out}' already holds a partition; replace it with --overwrite or choose another "
             "--out"
         )
+    others = store.foreign_names(out) if store.is_partition_directory(out) else []
+    if others:
+        raise InputError(
+            f"--overwrite would remove '{others[0]}' in '{out}', which is not of the partition; "
+            "move it away or choose another --out"
+        )
     store.check_target(out, overwrite=is_overwriting)
     _try_to_write(Path(out).absolute())
 

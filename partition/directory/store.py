@@ -165,8 +165,8 @@ def check_target(directory: str | os.PathLike[str], *, overwrite: bool) -> None:
                 )
             if others := foreign_names(target):
                 raise InputError(
-                    f"--overwrite would remove '{others[0]}' in '{directory}', which is not of the "
-                    "partition; move it away or choose another --out"
+                    f"overwriting would remove '{others[0]}' in '{directory}', which is not of the "
+                    "partition; move it away or choose another directory"
                 )
         elif target.is_symlink() or not target.is_dir() or any(target.iterdir()):
             raise InputError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import math
 import shutil
 from collections.abc import Callable, Sequence
@@ -459,8 +458,6 @@ def _taken(work: WorkFolder) -> int:
 def _about(given: SourceText, settings: Settings) -> dict[str, Any]:
     """List what makes a partitioning another one."""
     about = {
-        # What a folder holds is of the version that made it alone.
-        "distgnn version": importlib.metadata.version("distgnn"),
         **given.about(),
         "parts": settings.num_parts,
         "seed": settings.seed,

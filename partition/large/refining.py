@@ -24,6 +24,7 @@ from distgnn.partition.large.windows import (
     refine_window,
 )
 from distgnn.partition.large.work import WorkFolder
+from distgnn.partition.refine import placement
 
 TASK = "refine"
 """Name of the task of which each item is a window."""
@@ -78,10 +79,10 @@ def refine(
     planned = windows(cut.between, sizes, goal.window_edges)
     missing = int(np.sort(sizes)[:2].sum()) - goal.window_edges
     if not planned and missing > 0 and progress is not None:
-        progress(
-            "nothing is refined, so more rows travel: windows of two parts take "
-            f"{missing * BYTES_PER_EDGE / 2**30:.2g} GiB more than --memory allows"
-        )
+        reason = f"take {missing * BYTES_PER_EDGE / 2**30:.2g} GiB more than --memory allows"
+        if goal.window_edges >= placement.MOST_VERTICES // 2:
+            reason = f"hold {missing} edges more than can be numbered; use more parts"
+        progress(f"nothing is refined, so more rows travel: windows of two parts {reason}")
     clock = StageProgress("refining", "windows", len(planned), progress)
     clock.skip(min(work["refined"]["windows"], len(planned)))
     share = WindowShare(work, cut)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import importlib.metadata
 import json
 import os
 import shutil
@@ -27,6 +28,7 @@ LOCK = "lock"
 CREW = "crew"
 """Beginning of the names of files by which ranks share the work."""
 _STATE = "state.json"
+_VERSION = "version"
 _REMOVALS = 20
 
 
@@ -54,7 +56,7 @@ class WorkFolder:
         """
         self.folder = folder
         self.is_new = True
-        self._state: dict[str, Any] = {"about": dict(about)}
+        self._state: dict[str, Any] = {"about": dict(about), _VERSION: _version()}
         try:
             self._open()
         except OSError as error:
@@ -100,6 +102,13 @@ class WorkFolder:
                 f"{str(path)!r} is damaged, so nothing can continue from there; remove the folder "
                 f"{str(self.folder)!r} and start again"
             ) from error
+        # What a folder holds is of the version that made it. Once complete, nothing of it is read.
+        if found.get(_VERSION) != self._state[_VERSION] and not is_complete(self.folder):
+            raise InputError(
+                f"work folder {str(self.folder)!r} is of another version: its distgnn version is "
+                f"{found.get(_VERSION)!r}, not {self._state[_VERSION]!r}; go on with that version, "
+                "or remove the folder to start again"
+            )
         differing = [
             name
             for name in {**about, **self._state["about"]}
@@ -219,3 +228,14 @@ def is_complete(folder: Path) -> bool:
         return False
     is_moving = isinstance(state, dict) and state.get(MOVED) is not None
     return is_moving and not (folder / PARTS).exists()
+
+
+def _version() -> str:
+    """Name the version of the package; one that lies on the path without being installed has none.
+
+    This room may not import the package itself.
+    """
+    try:
+        return importlib.metadata.version("distgnn")
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"

@@ -9,6 +9,7 @@ import pytest
 from large_graphs import open_folder, roots_by_metis, write_folder
 from large_runs import StoppedError, communities, content, run
 
+from distgnn import __version__
 from distgnn.datasets import InputError
 from distgnn.partition.directory.store import read_manifest
 from distgnn.partition.large import budget
@@ -43,6 +44,10 @@ def test_a_run_that_ended_while_its_work_folder_was_removed_is_complete(
     folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
     stopped(folder, out, monkeypatch, REMOVE)
     (tmp_path / "out.work" / "root-part.npy").unlink()
+    state = tmp_path / "out.work" / "state.json"
+    # Nothing is left to do, so that another version may do it.
+    state.write_text(state.read_text().replace(f'"{__version__}"', '"0.0.9"'))
+    assert '"0.0.9"' in state.read_text()
     before = {path: path.read_bytes() for path in out.rglob("*.npy")}
     places = Places(directory=out, work=tmp_path / "out.work", overwrite=overwrite)
     memory = least_bytes(open_folder(folder), 4)
@@ -205,6 +210,14 @@ def test_memory_that_no_window_fits_into_is_told(tmp_path, monkeypatch) -> None:
     (line,) = [line for line in said if "nothing is refined" in line]
     assert line.startswith("nothing is refined, so more rows travel: windows of two parts take ")
     assert line.endswith(" GiB more than --memory allows")
+
+
+def test_windows_that_cannot_be_numbered_are_told(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("distgnn.partition.refine.placement.MOST_VERTICES", 20)
+    said: list[str] = []
+    run(write_folder(tmp_path / "graph", communities()), tmp_path / "out", progress=said.append)
+    (line,) = [line for line in said if "nothing is refined" in line]
+    assert line.endswith(" edges more than can be numbered; use more parts")
 
 
 def test_a_partition_that_comes_first_stays_and_the_parts_too(
