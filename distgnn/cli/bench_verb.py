@@ -231,7 +231,7 @@ def _run_partitions(arguments: argparse.Namespace) -> int:
             found.append(result)
     finally:
         # Large graphs take hours: what was measured before an interrupt is kept.
-        values = _write(arguments, {"results": found})
+        values = _write(arguments, {"results": found}, found)
     if arguments.json:
         print_json(values)
     else:
@@ -249,7 +249,7 @@ def _run_accuracy(arguments: argparse.Namespace) -> int:
     for result in bench_accuracy.results(arguments, peers):
         found.append(result)
         # Now, as the graphs that are left may take hours.
-        values = _write(arguments, {"results": found})
+        values = _write(arguments, {"results": found}, found)
     if arguments.json:
         print_json(values)
     else:
@@ -281,7 +281,7 @@ def _run_codecs(arguments: argparse.Namespace) -> int:
         for result in codecs.measure(race, progress=note):
             found.append(result)
     finally:
-        values = _write(arguments, {"race": asdict(race), "results": found})
+        values = _write(arguments, {"race": asdict(race), "results": found}, found)
     if arguments.json:
         print_json(values)
         return 0
@@ -290,10 +290,13 @@ def _run_codecs(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _write(arguments: argparse.Namespace, values: dict[str, Any]) -> dict[str, Any]:
+def _write(
+    arguments: argparse.Namespace, values: dict[str, Any], found: Sequence[object]
+) -> dict[str, Any]:
+    """Write results; a file of earlier ones stays where nothing was measured before a failure."""
     from distgnn.bench import origin
 
-    return origin.write(arguments.what, values, arguments.out)
+    return origin.write(arguments.what, values, arguments.out if found else None)
 
 
 def _run_epochs(arguments: argparse.Namespace) -> int:
@@ -310,7 +313,7 @@ def _run_epochs(arguments: argparse.Namespace) -> int:
             )
     finally:
         # Large twins take long: what was measured before an interrupt is kept.
-        values = _write(arguments, {"results": [result.to_json() for result in results]})
+        values = _write(arguments, {"results": [result.to_json() for result in results]}, results)
     if arguments.json:
         print_json(values)
     else:
@@ -403,7 +406,7 @@ def _run_kernels(arguments: argparse.Namespace) -> int:
     finally:
         # A full grid takes an hour: what was measured before an interrupt is kept.
         found = report.document(race, cells, has_fresh_memory=arguments.fresh_memory)
-        values = _write(arguments, found)
+        values = _write(arguments, found, cells)
     if arguments.json:
         print_json(values)
         return 0

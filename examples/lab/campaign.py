@@ -414,6 +414,9 @@ def main() -> None:
         if options.record:
             record("Drawn faults", lines_of(rows))
         return
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # In the background of a script: ranks would inherit that, and no SIGINT would be a fault.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     (folder,) = options.folder
     campaign = Campaign(folder.resolve(), options.seed)
     if not campaign.lines.exists():

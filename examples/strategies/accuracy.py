@@ -194,7 +194,10 @@ def run(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
     try:
         config = config_of(flags)
     except InputError as error:
-        sys.exit(f"{cell.halo} with {cell.model}: {error}")
+        if not any(is_taken(cell._replace(model=model), options) for model in options.models):
+            sys.exit(f"{cell.halo} with {cell.model}: {error}")
+        # One model may refuse what another takes.
+        return {**cell._asdict(), "failed": str(error), "commit": options.commit}
     start = time.perf_counter()
     try:
         figures = train(parts, config)
@@ -204,6 +207,16 @@ def run(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
     kept = {name: figures[name] for name in KEPT}
     seconds = time.perf_counter() - start
     return {**cell._asdict(), **kept, "wall_s": seconds, "commit": options.commit}
+
+
+def is_taken(cell: Cell, options: argparse.Namespace) -> bool:
+    """Return whether the settings of a run are no mistake; its graph is cut."""
+    num_splits = read_manifest(parts_of(cell, options.folder)).num_splits
+    try:
+        config_of(flags_of(cell, options.epochs, options.eval_every, num_splits))
+    except InputError:
+        return False
+    return True
 
 
 def runs_of(file: Path) -> dict[Cell, dict[str, Any]]:

@@ -158,6 +158,10 @@ def test_races_that_ended_before_an_interrupt_are_written(tmp_path, monkeypatch)
     assert main([*words.split(), "--peers", ""]) == 130
     (result,) = json.loads(out.read_text())["results"]
     assert result["race"]["order"] == "random"
+    before = out.read_bytes()
+    begun[:] = ["the next is the second"]
+    assert main([*words.split(), "--peers", ""]) == 130
+    assert out.read_bytes() == before, "nothing was measured"
     begun.clear()
     out.unlink()
     assert main([*words.replace("random,comm", "random,x").split(), "--peers", ""]) == 2

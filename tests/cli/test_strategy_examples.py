@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.mpi
 
 
-def run(script, *words, cwd):
+def run(script, *words, cwd, status=0):
     done = subprocess.run(
         [sys.executable, str(script), *map(str, words)],
         cwd=cwd,
@@ -23,7 +23,7 @@ def run(script, *words, cwd):
         timeout=250,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == status, done.stdout + done.stderr
     return done
 
 
@@ -100,18 +100,21 @@ def test_a_comma_inside_parentheses_is_part_of_a_halo(
 def test_a_halo_that_is_none_ends_the_table_of_accuracy(repository, tmp_path):
     script = repository / "examples/strategies/accuracy.py"
     words = ["out", "--sets", "cora", "--models", "gcn", "--parts", "2", "--cuts", "random"]
-    done = subprocess.run(
-        [sys.executable, str(script), *words, "--halos", "exat", "--epochs", "1"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
-    )
-    assert done.returncode == 1
+    words += ["--halos", "exat", "--epochs", "1"]
+    done = run(script, *words, cwd=tmp_path, status=1)
     assert done.stderr.splitlines()[-1].startswith("exat with gcn: ")
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out/accuracy.jsonl").exists(), "no result"
+
+
+def test_a_preset_that_one_model_refuses_is_run_with_the_other(repository, tmp_path):
+    script = repository / "examples/strategies/accuracy.py"
+    words = ["out", "--sets", "cora", "--models", "gat,gcn", "--parts", "2", "--cuts", "random"]
+    run(script, *words, "--halos", "pipegcn", "--epochs", 2, "--seeds", 1, cwd=tmp_path)
+    refused, made = lines_of(tmp_path / "out/accuracy.jsonl")
+    assert (refused["model"], made["model"]) == ("gat", "gcn")
+    assert "adds up the values of a row" in refused["failed"]
+    assert "test_metric" in made
 
 
 def epochs_with_waits(*waits):
@@ -196,15 +199,8 @@ def test_the_table_of_presets_says_what_the_goal_took(repository, tmp_path):
 
 def test_a_cut_that_is_not_run_is_no_goal(repository, tmp_path):
     script = repository / "examples/strategies/presets.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "out", "--cuts", "random", "--beside", "libra"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
-    )
-    assert done.returncode == 1
+    words = ("out", "--cuts", "random", "--beside", "libra")
+    done = run(script, *words, cwd=tmp_path, status=1)
     assert done.stderr.strip() == "--beside libra is none of --cuts random; add it"
     assert not (tmp_path / "out").exists()
 
