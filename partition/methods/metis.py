@@ -41,6 +41,7 @@ from distgnn.partition.refine.balance import (
     training_counts,
 )
 from distgnn.partition.refine.hubs import lightened, links_of_hub
+from distgnn.partition.refine.placement import check_numbers
 from distgnn.partition.refine.refinement import EDGE_BALANCE
 from distgnn.partition.stopwatch import Stopwatch
 
@@ -103,7 +104,8 @@ def assign(
 
     Raises:
         InputError: If the objective, the roots, the quality or what to balance is unknown, a
-            balance is below 1, or KaMinPar is asked for and not installed.
+            balance is below 1, KaMinPar is asked for and not installed, or refinement cannot number
+            the vertices or distinct edges.
         LibraryFailedError: If it alone was asked for and fails.
 
     References:
@@ -117,6 +119,8 @@ def assign(
     aim = Balance(edge_balance, vertex_balance, refine=refine, training=training)
     watch = Stopwatch(progress)
     arcs = arcs_of(graph)
+    if refine:  # at once, rather than after hours of METIS
+        check_numbers(vertices=arcs.num_vertices, units=arcs.head.size)
     adjacency = adjacency_of(arcs)
     watch.note("arcs")
     # Where search ends depends on where it begins, so that the best quality also goes on from what

@@ -14,6 +14,7 @@ from distgnn.partition.arcs import split_arcs_of
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.methods import hypergraph
 from distgnn.partition.quality import measure
+from distgnn.partition.refine import placement
 from distgnn.partition.refine.placement import check_numbers, crowding, placement_of
 from distgnn.partition.refine.refinement import most_edges, refine
 
@@ -332,3 +333,14 @@ def test_numbers_beyond_int32_are_refused(numbers: dict[str, int], sentence: str
     check_numbers(**{name: count - 1 for name, count in numbers.items()})
     with pytest.raises(InputError, match=sentence):
         check_numbers(**numbers)
+
+
+def test_numbers_beyond_int32_are_refused_before_metis_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = communities(0)
+    heard: list[str] = []
+    monkeypatch.setattr(placement, "MOST_UNITS", 100)
+    with pytest.raises(InputError, match="cannot number .* distinct edges, at most 100"):
+        assign("metis", graph, 4, progress=heard.append)
+    assert heard == []
