@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distgnn.datasets import _checks
 from distgnn.datasets.archive import is_text_sound
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.flat_array import DAMAGES, FlatArray, open_flat, read_header, reason_of
-from distgnn.datasets.npz import graph_of_arrays, log_leaks, log_unused, sha256
+from distgnn.datasets.npz import graph_of_arrays, log_leaks, log_unused, sha256, texts_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 # Smaller arrays are read: a map costs a page and a descriptor of the kernel each.
 _MAP_BYTES = 1 << 20
+# Types of edges that are checked at once.
+_TYPES_AT_ONCE = 1 << 22
 # Arrays whose last or first axis counts the vertices.
 _BY_VERTEX = (("features", 0), ("labels", 0), ("vertex_id", 0), ("train_mask", -1))
 
@@ -147,6 +150,45 @@ def weight_of(folder: Path, num_edges: int) -> FlatArray | None:
             f"shape {header.shape}; correct it or leave it out"
         )
     return open_flat(path)[0]
+
+
+def types_of(folder: Path, num_edges: int) -> tuple[FlatArray, int] | None:
+    """Open the types of the edges of a folder, and check them.
+
+    Args:
+        folder: The folder.
+        num_edges: Edges of the graph.
+
+    Returns:
+        (num_edges,) integers on disk, and the number of relations: named ones, or the largest
+        type + 1. None if there are no types.
+
+    Raises:
+        InputError: If there is not one type for each edge, one is no type, or names are missing.
+    """
+    path = folder / "edge_type.npy"
+    if not path.is_file():
+        return None
+    header = read_header(path)
+    if header.shape != (num_edges,) or header.dtype.kind not in "iu":
+        raise InputError(
+            f"{path} must hold {num_edges} integers, one for each edge, got {header.dtype} of "
+            f"shape {header.shape}; number the types from 0, or leave it out"
+        )
+    found = open_flat(path)
+    used = 1
+    for start in range(0, num_edges, _TYPES_AT_ONCE):
+        values = found[0].read(start, min(start + _TYPES_AT_ONCE, num_edges))
+        try:
+            kinds = _checks.types(values, "edge_type", values.size)
+        except InputError as error:
+            raise InputError(f"{path}, counted from edge {start}: {error}") from error
+        used = max(used, int(kinds.max()) + 1)
+    names = folder / "relation_names.npy"
+    if not names.is_file():
+        return found[0], used
+    texts = texts_of("relation_names", open_array(names))
+    return found[0], len(_checks.relation_names(texts, np.array([used - 1])))
 
 
 def num_vertices_of(folder: Path) -> int | None:

@@ -177,9 +177,9 @@ def graph_of_arrays(
     fields: dict[str, Any] = {key: arrays[key] for key in _OPTIONAL_KEYS if key in arrays}
     for key in ("class_names", "relation_names"):
         if key in fields:
-            fields[key] = _texts(key, fields[key])
+            fields[key] = texts_of(key, fields[key])
     if "metric" in arrays:
-        fields["metric"] = "".join(_texts("metric", arrays["metric"])[:1])
+        fields["metric"] = "".join(texts_of("metric", arrays["metric"])[:1])
     return Graph(
         name=name,
         num_vertices=_num_vertices(arrays, ends, features),
@@ -193,7 +193,19 @@ def graph_of_arrays(
     )
 
 
-def _texts(name: str, array: NDArray[Any]) -> tuple[str, ...]:
+def texts_of(name: str, array: NDArray[Any]) -> tuple[str, ...]:
+    """Turn an array of names into texts.
+
+    Args:
+        name: Name of the array, for messages.
+        array: Names, of any shape.
+
+    Returns:
+        The names.
+
+    Raises:
+        InputError: If the array holds something else.
+    """
     if array.dtype.kind not in "USiufb":
         raise InputError(f"{name} must hold texts, got {array.dtype}; write one text for each")
     try:

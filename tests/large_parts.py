@@ -18,6 +18,7 @@ from distgnn.partition.large.crew import Crew
 from distgnn.partition.large.dealing import Dealt
 from distgnn.partition.large.ordering import arrange
 from distgnn.partition.large.piles import Piles, record_of
+from distgnn.partition.large.relations import relate, relation_degree
 from distgnn.partition.large.source import GraphOnDisk
 from distgnn.partition.large.work import WorkFolder
 from distgnn.partition.large.writing import Writer, Written, tables_of
@@ -79,7 +80,13 @@ def write_from_disk(
     dealt = None if source.features is None else Dealt(source.features, tables, work.folder)
     if dealt is not None:
         dealt.deal(0, None)
-    writer = Writer(source, tables, parts, work, dealt)
+    degree = None
+    if source.edge_type is not None:
+        # Memory for the counts of seven vertices.
+        memory_bytes = 7 * 8 * source.num_relations
+        relate(source, work, memory_bytes=memory_bytes, chunk_edges=7, progress=None)
+        degree = relation_degree(work, source.edges.num_edges)
+    writer = Writer(source, tables, parts, work, dealt, degree)
     clock = StageProgress("writing", "edges", source.edges.num_edges, None)
     writer.write_parts(inner, placed, list(range(assignment.num_parts)), Crew(work.folder), clock)
     return writer, writer.write_exchange(None)

@@ -30,6 +30,7 @@ def manifest_of(
     num_edges: int,
     num_features: int,
     num_edge_features: int,
+    num_relations: int,
     **how: Any,
 ) -> Manifest:
     """Describe a partition.
@@ -41,6 +42,7 @@ def manifest_of(
         num_edges: Number of edges of the whole graph.
         num_features: Number of features of the whole graph.
         num_edge_features: Number of features of edges.
+        num_relations: Number of relations; 0 without types of edges.
         **how: The fields of `Manifest` that say how it was made.
 
     Returns:
@@ -63,7 +65,7 @@ def manifest_of(
         has_sparse_features=sp.issparse(graph.features),
         num_classes=graph.num_classes,
         class_names=graph.class_names or (),
-        num_relations=graph.num_relations,
+        num_relations=num_relations,
         num_vertex_types=graph.num_vertex_types,
         relation_names=graph.relation_names or (),
         is_multilabel=graph.is_multilabel,

@@ -134,6 +134,7 @@ def write(
             num_edges=graph.num_edges,
             num_features=graph.num_features,
             num_edge_features=graph.num_edge_features,
+            num_relations=graph.num_relations,
             method=method,
             options=dict(options),
             seed=seed,

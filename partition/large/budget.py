@@ -132,6 +132,8 @@ def disk_bytes(source: GraphOnDisk, record_bytes: int, num_parts: int) -> int:
     """
     edges, vertices = source.edges.num_edges, source.edges.num_vertices
     stored = STORED_EDGE_BYTES + 4 * (source.edge_weight is not None) + 4 * source.num_edge_features
+    # Types and degrees in their relation; while these are written anew, they are there twice more.
+    stored += 16 * (source.edge_type is not None)
     # A part's features leave their piles when they are written, so those of one are there twice.
     features = 4 * _dense_features(source) * (1 + min(ROOTS_GUESS / num_parts, 1))
     per_vertex = STORED_CLONE_BYTES * CLONES_GUESS + features

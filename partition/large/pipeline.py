@@ -17,6 +17,7 @@ from distgnn.partition.directory.atomic import manifest_of, replace, write_manif
 from distgnn.partition.directory.files import sync_directory
 from distgnn.partition.directory.manifest import Manifest, PartCounts
 from distgnn.partition.directory.store import check_target, is_partition_directory, read_manifest
+from distgnn.partition.large import relations
 from distgnn.partition.large.budget import CUT_GUESS, Budget, budget_of, disk_bytes, seconds
 from distgnn.partition.large.clock import Progress, StageProgress
 from distgnn.partition.large.counts import count, save_counts
@@ -130,6 +131,7 @@ def partition(
         run.refine()
         run.arrange()
         run.deal()
+        run.relate()
         return run.write(given)
     except InputError as error:
         if isinstance(error, _LacksDiskError) and work["arrays"] == str(work.path(ARRAYS)):
@@ -195,7 +197,9 @@ def _writer(source: GraphOnDisk, work: WorkFolder) -> Writer:
     """Make what writes parts, once their roots are ordered."""
     features, tables = source.features, tables_of(work)
     dealt = None if features is None else Dealt(features, tables, work.folder)
-    return Writer(source, tables, work.path(PARTS), work, dealt)
+    typed = source.edge_type is not None
+    degree = relations.relation_degree(work, source.edges.num_edges) if typed else None
+    return Writer(source, tables, work.path(PARTS), work, dealt, degree)
 
 
 def _finish(work: WorkFolder, directory: Path) -> Manifest:
@@ -390,6 +394,18 @@ class _Run:
         dealt.deal(self.budget.deal_bytes, self.progress)
         self.work.record(is_dealt=True)
 
+    def relate(self) -> None:
+        """Count the edges of each relation into each vertex, where edges have types."""
+        if self.source.edge_type is None or self.work.has(relations.NAME):
+            return
+        relations.relate(
+            self.source,
+            self.work,
+            memory_bytes=self.budget.deal_bytes // 2,  # slices of edges take the rest
+            chunk_edges=self.budget.chunk_edges,
+            progress=self.progress,
+        )
+
     def write(self, given: SourceText) -> Manifest:
         """Write the parts, then the manifest, and give the directory its name."""
         folder = self.work.path(PARTS)
@@ -407,6 +423,7 @@ class _Run:
             num_edges=self.source.edges.num_edges,
             num_features=self.source.num_features,
             num_edge_features=self.source.num_edge_features,
+            num_relations=self.source.num_relations,
             method=METHOD,
             options={"undirected": given.undirected, "split": given.split, **self._options()},
             seed=self.settings.seed,

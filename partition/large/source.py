@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distgnn.datasets.array_folder import open_array, weight_of
+from distgnn.datasets.array_folder import open_array, types_of, weight_of
 from distgnn.datasets.edge_file import EdgeFile, from_array_folder
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.flat_array import FlatArray, read_header
@@ -19,8 +19,9 @@ from distgnn.datasets.npz import graph_of_arrays, log_unused
 if TYPE_CHECKING:
     from distgnn.datasets.graph import Graph
 
+FLOAT: np.dtype[Any] = np.dtype(np.float32)
 # Arrays that are read in slices.
-_SLICED = ("edge_index", "src", "dst", "features", "edge_weight", "edge_features")
+_SLICED = ("edge_index", "src", "dst", "features", "edge_weight", "edge_features", "edge_type")
 # The system maps what it has of so many bytes around a page that is read, and all that is mapped
 # counts as memory of the process.
 _AROUND_BYTES = 1 << 16
@@ -36,20 +37,22 @@ class Table:
     offset_bytes: int
     num_rows: int
     num_columns: int
+    read_as: np.dtype[Any] = FLOAT
+    """Type of the numbers in memory."""
 
-    def read(self, row: NDArray[np.int64]) -> NDArray[np.float32]:
+    def read(self, row: NDArray[np.int64]) -> NDArray[Any]:
         """Read some rows.
 
         Args:
             row: (num_rows,) int64, in any order.
 
         Returns:
-            (num_rows, num_columns) float32.
+            (num_rows, num_columns) of `read_as`.
 
         Raises:
             InputError: If a value is not finite.
         """
-        rows = np.empty((row.size, self.num_columns), np.float32)
+        rows = np.empty((row.size, self.num_columns), self.read_as)
         if not row.size:
             return rows
         order = np.argsort(row)
@@ -78,8 +81,8 @@ class Table:
 
     @property
     def narrow_dtype(self) -> np.dtype[Any]:
-        """Type that holds the values as float32, in no more bytes than that or the file take."""
-        return self.dtype if self.dtype.itemsize <= 4 else np.dtype(np.float32)
+        """Type that holds the values as `read_as`, in no more bytes than that or the file take."""
+        return self.dtype if self.dtype.itemsize <= 4 else self.read_as
 
     def read_run(self, begin: int, end: int) -> NDArray[Any]:
         """Read rows that follow each other, as fast as the disk hands them over.
@@ -126,6 +129,10 @@ class GraphOnDisk:
     """(num_edges, 1) on disk."""
     edge_features: Table | None
     """(num_edges, num_edge_features) on disk, where edges have some."""
+    edge_type: Table | None
+    """(num_edges, 1) integers on disk, where edges have types; `vertices` has the names."""
+    num_relations: int = 0
+    """Number of relations; 0 without types."""
 
     @property
     def num_features(self) -> int:
@@ -146,7 +153,8 @@ class GraphOnDisk:
     @property
     def has_edge_values(self) -> bool:
         """Whether something on disk has a row for each edge, so that edges know their numbers."""
-        return self.edge_weight is not None or self.edge_features is not None
+        values = self.edge_weight, self.edge_features, self.edge_type
+        return any(value is not None for value in values)
 
 
 def open_folder(folder: str | Path) -> GraphOnDisk:
@@ -160,14 +168,9 @@ def open_folder(folder: str | Path) -> GraphOnDisk:
 
     Raises:
         InputError: If an array is missing, damaged or of another kind, or they contradict each
-            other, or edges have types, or links are held out.
+            other, or links are held out.
     """
     folder = Path(folder)
-    if (folder / "edge_type.npy").exists():
-        raise InputError(
-            f"{folder} has edge_type.npy, but edges with types are partitioned in memory only; use "
-            "--out-of-core off, or leave the types out"
-        )
     if (folder / "test_links.npy").exists():
         raise InputError(
             f"{folder} has test_links.npy, but graphs that hold links out are partitioned in "
@@ -178,6 +181,9 @@ def open_folder(folder: str | Path) -> GraphOnDisk:
     arrays = {file.stem: open_array(file) for file in files if file.stem not in _SLICED}
     arrays["num_vertices"] = np.asarray(edges.num_vertices)
     no_edges = np.zeros(0, np.int64)
+    found = types_of(folder, edges.num_edges)
+    if found is not None:  # names alone would be those of nothing
+        arrays["edge_type"] = no_edges
     try:
         vertices = graph_of_arrays(
             arrays,
@@ -200,7 +206,13 @@ def open_folder(folder: str | Path) -> GraphOnDisk:
         features=_features(folder / "features.npy", edges.num_vertices, "vertex"),
         edge_weight=_weight(folder, edges.num_edges),
         edge_features=_features(folder / "edge_features.npy", edges.num_edges, "edge"),
+        edge_type=None if found is None else _column(found[0], np.dtype(np.int32)),
+        num_relations=0 if found is None else found[1],
     )
+
+
+def _column(found: FlatArray, read_as: np.dtype[Any]) -> Table:
+    return Table(found.path, found.dtype, found.offset_bytes, found.size, 1, read_as)
 
 
 def _features(path: Path, num_rows: int, of: str) -> Table | None:
@@ -225,6 +237,4 @@ def _features(path: Path, num_rows: int, of: str) -> Table | None:
 
 def _weight(folder: Path, num_edges: int) -> Table | None:
     found = weight_of(folder, num_edges)
-    if found is None:
-        return None
-    return Table(found.path, found.dtype, found.offset_bytes, num_edges, 1)
+    return None if found is None else _column(found, FLOAT)

@@ -22,7 +22,7 @@ from distgnn.partition.large.clock import Progress, StageProgress
 from distgnn.partition.large.crew import Crew
 from distgnn.partition.large.dealing import Dealt
 from distgnn.partition.large.piles import Piles, Records
-from distgnn.partition.large.source import GraphOnDisk, Table
+from distgnn.partition.large.source import FLOAT, GraphOnDisk, Table
 from distgnn.partition.large.work import WorkFolder
 from distgnn.partition.structure import Leaves, VertexTables, leaves_of, structure_of
 
@@ -77,6 +77,8 @@ class Writer:
     work: WorkFolder
     dealt: Dealt | None
     """The rows of features, where the source has dense ones."""
+    relation_degree: Table | None = None
+    """(num_edges, 1) int32 on disk, where edges have types."""
 
     def write_parts(
         self, inner: Piles, placed: Piles, pile_of: list[int], crew: Crew, clock: StageProgress
@@ -177,7 +179,7 @@ class Writer:
     def _write_tables(
         self, part: int, num_roots: int, position: NDArray[np.int64] | None
     ) -> dict[str, FileRecord]:
-        """Copy features, and weights and features of edges, a slice at a time."""
+        """Copy features, and what is known of edges, a slice at a time."""
         files: dict[str, FileRecord] = {}
         if self.dealt is not None:
             shape = num_roots, self.source.num_features
@@ -185,12 +187,15 @@ class Writer:
         for name, table in (
             ("edge_weight", self.source.edge_weight),
             ("edge_features", self.source.edge_features),
+            ("edge_type", self.source.edge_type),
+            ("relation_degree", self.relation_degree),
         ):
             if table is None or position is None:
                 continue
-            columns = () if name == "edge_weight" else (table.num_columns,)
+            columns = (table.num_columns,) if name == "edge_features" else ()
             shape = position.size, *columns
-            files |= self._write_slices(part, name, shape, _pick(table, position))
+            rows = _pick(table, position)
+            files |= self._write_slices(part, name, shape, rows, table.read_as)
         return files
 
     def _write_slices(
@@ -198,10 +203,10 @@ class Writer:
         part: int,
         name: str,
         shape: tuple[int, ...],
-        slices: Iterable[NDArray[np.float32]],
+        slices: Iterable[NDArray[Any]],
+        dtype: np.dtype[Any] = FLOAT,
     ) -> dict[str, FileRecord]:
         relative = f"{part_folder(part)}/{name}.npy"
-        dtype = np.dtype(np.float32)
         return {relative: write_slices(self.folder / relative, shape, dtype, slices)}
 
     def _save_leaves(self, part: int, leaves: Leaves) -> None:
@@ -272,7 +277,7 @@ def leaf_counts(work: WorkFolder, num_parts: int) -> Iterator[NDArray[np.int64]]
         yield np.stack([np.diff(bounds), *np.diff(running[:, bounds], axis=1)])
 
 
-def _pick(table: Table, rows: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
+def _pick(table: Table, rows: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
     """Read some rows of a table, a slice at a time."""
     step = max(SLICE_BYTES // (4 * table.num_columns), 1)
     for begin in range(0, rows.size, step):

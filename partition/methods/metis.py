@@ -104,8 +104,8 @@ def assign(
 
     Raises:
         InputError: If the objective, the roots, the quality or what to balance is unknown, a
-            balance is below 1, KaMinPar is asked for and not installed, or refinement cannot number
-            the vertices or distinct edges.
+            balance is below 1, or KaMinPar is asked for and not installed. Also if there are more
+            vertices or distinct edges than refinement can number.
         LibraryFailedError: If it alone was asked for and fails.
 
     References:

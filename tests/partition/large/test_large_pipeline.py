@@ -18,6 +18,8 @@ from large_runs import StoppedError, communities, content, run
 from distgnn import __version__
 from distgnn.datasets import Graph, InputError, load
 from distgnn.partition import assign
+from distgnn.partition.build import relation_degrees
+from distgnn.partition.directory.store import read_part
 from distgnn.partition.large import budget, clock
 from distgnn.partition.large.budget import least_bytes
 from distgnn.partition.large.clock import Progress
@@ -40,6 +42,25 @@ def test_parts_made_from_disk_are_the_graph(kind: str, num_parts: int, tmp_path:
     assert manifest.source_checksum == load(folder).checksum
     # Whatever refinement moved, what the manifest says is what the edges cost.
     assert manifest.quality == measure(graph, assignment).to_json()
+
+
+@pytest.mark.parametrize("names", [None, ("cites", "likes", "writes")])
+def test_a_typed_graph_is_partitioned_from_disk(
+    names: tuple[str, ...] | None, tmp_path: Path
+) -> None:
+    plain = numbered(communities())
+    types = np.random.default_rng(0).integers(0, 3, plain.num_edges)
+    graph = replace(plain, edge_type=types, relation_names=names)
+    manifest = run(write_folder(tmp_path / "graph", graph), tmp_path / "out", 4)
+    assert (manifest.num_relations, manifest.relation_names) == (3, names or ())
+    degrees = relation_degrees(graph.dst, types)
+    for number in range(4):
+        part = read_part(tmp_path / "out", number)
+        assert part.edge_weight is not None
+        edge = part.edge_weight.astype(np.int64)
+        assert np.array_equal(part.edge_type, types[edge])
+        assert np.array_equal(part.relation_degree, degrees[edge])
+    assert sum(one.num_edges for one in manifest.parts) == graph.num_edges
 
 
 @pytest.mark.parametrize("is_refining", [False, True])

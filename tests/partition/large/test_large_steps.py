@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from large_graphs import open_folder, write_folder
 
-from distgnn.datasets import Graph, InputError
+from distgnn.datasets import Graph, InputError, array_folder
 from distgnn.datasets.planted import planted
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.large import clock
@@ -159,12 +159,28 @@ def test_arrays_that_do_not_fit_the_graph_are_input_errors(
         open_folder(folder)
 
 
-def test_typed_edges_are_not_partitioned_from_disk(tmp_path: Path) -> None:
-    for name in ("src", "dst", "edge_type"):
-        np.save(tmp_path / f"{name}.npy", np.zeros(3, np.int64))
-    with pytest.raises(
-        InputError, match=r"edge_type.npy, .* in memory only; use --out-of-core off"
-    ):
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"edge_type": np.zeros(3)}, r"must hold 3 integers, one for each edge, got float64"),
+        ({"edge_type": np.zeros(2, int)}, r"must hold 3 integers, .* of shape \(2,\); number"),
+        (
+            {"edge_type": np.array([0, 1, -1])},
+            r"edge_type.npy, counted from edge 2: edge 0 has type -1, but types are 0, 1, 2",
+        ),
+        (
+            {"edge_type": np.array([0, 1, 2]), "relation_names": np.array(["one", "two"])},
+            "relation_names has 2 names, but edge_type uses 3 relations; give one name for each",
+        ),
+    ],
+)
+def test_types_of_edges_that_are_none_are_input_errors(
+    arrays: dict[str, np.ndarray], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(array_folder, "_TYPES_AT_ONCE", 2)
+    for name, array in {**arrays, "src": np.arange(3), "dst": np.arange(3)}.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    with pytest.raises(InputError, match=sentence):
         open_folder(tmp_path)
 
 

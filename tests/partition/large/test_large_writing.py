@@ -33,6 +33,19 @@ def test_ids_and_types_of_vertices_are_written_from_disk_too(tmp_path: Path) -> 
     assert {"features", "labels", "vertex_id", "vertex_type", *MASKS} <= files
 
 
+@pytest.mark.parametrize("names", [None, ("cites", "likes", "writes", "unused")])
+@pytest.mark.parametrize("kind", KINDS)
+def test_types_of_edges_are_written_from_disk_with_their_degrees(
+    kind: str, names: tuple[str, ...] | None, tmp_path: Path
+) -> None:
+    graph = make_graph(kind)
+    types = np.random.default_rng(0).integers(0, 3, graph.num_edges)
+    typed = replace(graph, edge_type=types, relation_names=names)
+    compare(write_folder(tmp_path / "graph", typed), tmp_path, "source")
+    files = {path.stem for path in (tmp_path / "streamed" / "part-0000").iterdir()}
+    assert {"edge_type", "relation_degree"} <= files
+
+
 @pytest.mark.parametrize("order_name", [name for name in ORDERS if name != "source"])
 def test_orders_found_from_disk_are_those_found_in_memory(order_name: str, tmp_path: Path) -> None:
     graph = make_graph("loops", num_vertices=120)

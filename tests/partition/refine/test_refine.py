@@ -341,6 +341,6 @@ def test_numbers_beyond_int32_are_refused_before_metis_works(
     graph = communities(0)
     heard: list[str] = []
     monkeypatch.setattr(placement, "MOST_UNITS", 100)
-    with pytest.raises(InputError, match="cannot number .* distinct edges, at most 100"):
+    with pytest.raises(InputError, match=r"cannot number .* distinct edges, at most 100"):
         assign("metis", graph, 4, progress=heard.append)
     assert heard == []
