@@ -34,6 +34,8 @@ def main() -> int:
         if is_heard:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         status = run()
+        if is_heard:  # once more: whatever is left would print the exception
+            signal.signal(signal.SIGINT, _interrupted)
         from distgnn.comm.process import expect_end
 
         expect_end(status)

@@ -6,6 +6,7 @@ import atexit
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -259,6 +260,25 @@ def linger(group: Group) -> None:
     sys.stdout.write("ok\n")
 
 
+def interrupted(group: Group) -> None:
+    """Rank 0 is interrupted while MPI_Finalize waits for rank 1."""
+    main_thread = threading.get_ident()
+
+    def interrupt() -> None:
+        frame, names = None, set[str]()
+        while "finalize_mpi" not in names:
+            frame = sys._current_frames()[main_thread]
+            names = set()
+            while frame is not None:
+                names.add(frame.f_code.co_name)
+                frame = frame.f_back
+        os.kill(os.getpid(), signal.SIGINT)
+
+    if group.rank == 0:
+        threading.Thread(target=interrupt, daemon=True).start()
+    linger(group)
+
+
 def choice(group: Group) -> None:
     sys.stdout.write(f"{group.backend}: {group.reason}\n")
 
@@ -353,6 +373,7 @@ MODES = {
     "stand": stand,
     "halt": halt,
     "linger": linger,
+    "interrupted": interrupted,
     "managed": choice,
     "choice": choice,
     "nccl": nccl,

@@ -272,6 +272,10 @@ class MpiGroup(WatchedGroup):
 
     def _end(self) -> None:
         """Leave at the interpreter's exit, or end the job if the peers do not: MPI would wait."""
+        if threading.current_thread() is threading.main_thread():
+            # What was asked for is done. Python would hear of an interrupt when MPI_Finalize is
+            # over, and print it.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._patience_s = _LEAVE_S
         try:
             self.close()

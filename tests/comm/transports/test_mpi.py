@@ -156,6 +156,12 @@ def test_a_rank_with_work_of_its_own_at_the_end_is_waited_for(job: Job) -> None:
     assert (status, out.split()) == (0, ["ok"] * 2), err
 
 
+def test_an_interrupt_while_mpi_ends_is_not_told(job: Job) -> None:
+    status, out, err = job(2, "interrupted")
+    assert (status, out.split()) == (0, ["ok"] * 2), err
+    assert "Interrupt" not in err
+
+
 def test_a_script_that_started_mpi_finalizes_it_itself(job: Job) -> None:
     status, out, err = job(2, "managed")
     assert status == 0, err
