@@ -59,7 +59,10 @@ def _second_device(monkeypatch):
     use_second_device(monkeypatch)
 
 
-SLOW = ("gat-int8", "gat-edges", "gat-streamed", "gatv2-dropout", "rgcn")
+SLOW = (
+    *("appnp", "gat", "gat-int8", "gat-edges", "gat-streamed", "gatv2-dropout", "gcn-streamed"),
+    *("gcn-batch-norm", "gin-edges", "links", "rgcn", "sage-sparse", "sage-streamed-max"),
+)
 
 
 def graph_of(kind, num_vertices):
