@@ -24,8 +24,8 @@ _VALUES_PER_BLOCK = 1 << 24
 # More classes than vertices are a mistake that ends as a lack of memory, but a small piece of a
 # graph may keep the class numbers of the whole.
 _ALWAYS_ALLOWED_CLASSES = 1000
-# Each relation has weights of its own; more are ids taken for types.
-_MOST_TYPES = 1 << 16
+MOST_TYPES = 1 << 16
+"""Most relations: each has weights of its own, and more are ids taken for types."""
 _OF_VERTICES = ("features", "vertex")
 UNKNOWN_FLAG = 255
 """A label of several, as uint8, of which nobody knows whether the vertex has it."""
@@ -305,12 +305,12 @@ def types(value: Any, name: str, count: int) -> NDArray[np.int64]:
             f"{array.shape}; number the types from 0, or leave it out"
         )
     converted = np.ascontiguousarray(array, dtype=np.int64)
-    bad = (converted < 0) | (converted >= _MOST_TYPES)
+    bad = (converted < 0) | (converted >= MOST_TYPES)
     if bad.any():
         first = int(np.argmax(bad))
         raise InputError(
             f"{one} {first} has type {array[first]}, but types are 0, 1, 2, ..., at most "
-            f"{_MOST_TYPES - 1}; number them from 0 without gaps"
+            f"{MOST_TYPES - 1}; number them from 0 without gaps"
         )
     return converted
 
@@ -319,7 +319,7 @@ def relation_names(value: Sequence[str], edge_type: NDArray[Any] | None) -> tupl
     """Return the names of the relations, at least one for each type of edges in use."""
     names = _names(value)
     used = 0 if edge_type is None else int(edge_type.max(initial=-1)) + 1
-    if edge_type is None or len(names) < max(used, 1) or len(names) > _MOST_TYPES:
+    if edge_type is None or len(names) < max(used, 1) or len(names) > MOST_TYPES:
         raise InputError(
             f"relation_names has {len(names)} names, but edge_type uses {used} relations; give "
             "one name for each relation"

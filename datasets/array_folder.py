@@ -152,7 +152,61 @@ def weight_of(folder: Path, num_edges: int) -> FlatArray | None:
     return open_flat(path)[0]
 
 
-def types_of(folder: Path, num_edges: int) -> tuple[FlatArray, int] | None:
+def edge_features_of(folder: Path, num_edges: int) -> tuple[FlatArray | None, int]:
+    """Open the features of the edges of an array folder.
+
+    Args:
+        folder: The folder.
+        num_edges: How many edges it has.
+
+    Returns:
+        (num_edges * num_columns,) numbers row by row, possibly not finite, and the number of
+        columns; None and 0 where there are no features.
+
+    Raises:
+        InputError: If the array is damaged, has another shape, or does not lie row by row.
+    """
+    path = folder / "edge_features.npy"
+    if not path.is_file():
+        return None, 0
+    header = read_header(path)
+    dtype, shape = header.dtype, header.shape
+    is_table = len(shape) == 2 and shape[0] == num_edges and shape[1] > 0
+    if not is_table or dtype.kind not in "fiub" or header.is_fortran or not dtype.isnative:
+        order = "column by column" if header.is_fortran else "row by row"
+        raise InputError(
+            f"{path} must hold numbers of shape ({num_edges}, num_edge_features), row by row, got "
+            f"{dtype} of shape {shape}, {order}; write one row for each edge"
+        )
+    return FlatArray(path, header.offset_bytes, dtype, shape[0] * shape[1]), shape[1]
+
+
+def edge_type_of(folder: Path, num_edges: int) -> FlatArray | None:
+    """Open the types of the edges of an array folder.
+
+    Args:
+        folder: The folder.
+        num_edges: How many edges it has.
+
+    Returns:
+        (num_edges,) integers, possibly out of range; None where edges have no types.
+
+    Raises:
+        InputError: If the array is damaged, or has not one integer for each edge.
+    """
+    path = folder / "edge_type.npy"
+    if not path.is_file():
+        return None
+    header = read_header(path)
+    if header.shape != (num_edges,) or header.dtype.kind not in "iu":
+        raise InputError(
+            f"{path} must hold {num_edges} integers, one for each edge, got {header.dtype} of "
+            f"shape {header.shape}; number the types from 0, or leave it out"
+        )
+    return open_flat(path)[0]
+
+
+def relations_of(folder: Path, num_edges: int) -> tuple[FlatArray, int] | None:
     """Open the types of the edges of a folder, and check them.
 
     Args:
@@ -166,29 +220,22 @@ def types_of(folder: Path, num_edges: int) -> tuple[FlatArray, int] | None:
     Raises:
         InputError: If there is not one type for each edge, one is no type, or names are missing.
     """
-    path = folder / "edge_type.npy"
-    if not path.is_file():
+    found = edge_type_of(folder, num_edges)
+    if found is None:
         return None
-    header = read_header(path)
-    if header.shape != (num_edges,) or header.dtype.kind not in "iu":
-        raise InputError(
-            f"{path} must hold {num_edges} integers, one for each edge, got {header.dtype} of "
-            f"shape {header.shape}; number the types from 0, or leave it out"
-        )
-    found = open_flat(path)
     used = 1
     for start in range(0, num_edges, _TYPES_AT_ONCE):
-        values = found[0].read(start, min(start + _TYPES_AT_ONCE, num_edges))
+        values = found.read(start, min(start + _TYPES_AT_ONCE, num_edges))
         try:
             kinds = _checks.types(values, "edge_type", values.size)
         except InputError as error:
-            raise InputError(f"{path}, counted from edge {start}: {error}") from error
+            raise InputError(f"{found.path}, counted from edge {start}: {error}") from error
         used = max(used, int(kinds.max()) + 1)
     names = folder / "relation_names.npy"
     if not names.is_file():
-        return found[0], used
+        return found, used
     texts = texts_of("relation_names", open_array(names))
-    return found[0], len(_checks.relation_names(texts, np.array([used - 1])))
+    return found, len(_checks.relation_names(texts, np.array([used - 1])))
 
 
 def num_vertices_of(folder: Path) -> int | None:

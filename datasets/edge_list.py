@@ -24,8 +24,8 @@ from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.datasets.missing import Imputer
 from distgnn.datasets.npz import sha256
+from distgnn.datasets.relations import read_relations
 from distgnn.datasets.tables import TABLE_SUFFIXES, Ids, Table, open_table, read_ids
-from distgnn.datasets.text_table import MISSING_WORDS
 from distgnn.datasets.vertex_table import (
     chosen_features,
     numeric_columns,
@@ -56,7 +56,6 @@ _ENDS = (
 )
 _WEIGHTS = ("weight", "edgeweight", "w")
 _INTEGER = re.compile(r"\s*-?\d+\s*")
-_WHOLE_FLOAT = re.compile(r"-?\d{1,18}\.0*")
 
 
 def read_edge_list(
@@ -98,7 +97,7 @@ def read_edge_list(
     lines = [told_edges(table, found, unused), *imputer.told(table)]
     left_out = {path: list(unused)}
     ends = read_ids(table, [found.source, found.target])
-    fields = {} if found.type is None else _relations(table, found.type)
+    fields = {} if found.type is None else read_relations(table, found.type)
     if vertices is None:
         ids, src, dst = _number(*ends)
     else:
@@ -111,8 +110,7 @@ def read_edge_list(
     if ids.size == 0:
         raise InputError(f"{path} has no edges; give at least one edge, or a vertex table")
     for file, names in left_out.items():
-        if names:
-            _LOGGER.warning("%s: columns that are not used: %s", file, ", ".join(names))
+        warn_of_unused(file, names)
     files = [path] if vertices is None else [path, Path(vertices)]
     try:
         graph = Graph(
@@ -307,33 +305,6 @@ def weights_of(table: Table, column: int) -> NDArray[np.float64]:
     return weight
 
 
-def _relations(table: Table, column: int) -> dict[str, Any]:
-    """Return `edge_type` and `relation_names` of a Graph: types are numbered in sorted order."""
-    (values,) = read_ids(table, [column], "type")
-    if values.size == 0:
-        return {}
-    names, types = np.unique(values, return_inverse=True)
-    types = types.reshape(-1)
-    texts = names.tolist()
-    # Programs with gaps in a column of integers write it as 1.0, 2.0 and 10.0.
-    if names.dtype.kind == "U" and all(_WHOLE_FLOAT.fullmatch(text) for text in texts):
-        numbers = [int(text.partition(".")[0]) for text in texts]
-        names, place = np.unique(numbers, return_inverse=True)
-        types = place.reshape(-1)[types]
-    for number, text in enumerate(texts):
-        if text in MISSING_WORDS:
-            _LOGGER.warning(
-                "%s: %d edges have the type %r; give each edge a type if it stands for none",
-                table.path,
-                np.count_nonzero(types == number),
-                text,
-            )
-    return {
-        "edge_type": types.astype(np.int64),
-        "relation_names": tuple(map(str, names)),
-    }
-
-
 def told_edges(table: Table, columns: EdgeColumns, unused: Sequence[str]) -> str:
     """Say in one line which columns of a table of edges became what.
 
@@ -358,11 +329,27 @@ def _edge_features(
     table: Table, columns: EdgeColumns, imputer: Imputer
 ) -> tuple[NDArray[np.float32] | None, list[str]]:
     """Return the features of edges, and the names of columns that are not used."""
+    candidates, left_out = feature_candidates(table, columns)
+    if columns.features is not None:
+        return chosen_features(table, candidates, "edge_features", imputer), left_out
+    features, unused = numeric_columns(table, candidates, imputer)
+    return features, [*left_out, *unused]
+
+
+def feature_candidates(table: Table, columns: EdgeColumns) -> tuple[list[int], list[str]]:
+    """Find the columns that may be features of edges.
+
+    Args:
+        table: Table of edges.
+        columns: Its columns.
+
+    Returns:
+        Their numbers in the order of the features, and the names of columns that are none.
+    """
     names = table.names or ()
     if columns.features is not None:
         rest = [column for column in columns.others if column not in columns.features]
-        chosen = chosen_features(table, columns.features, "edge_features", imputer)
-        return chosen, [names[column] for column in rest]
+        return columns.features, [names[column] for column in rest]
     # Gephi numbers edges in a column `id`, and pandas rows, which says nothing about them.
     ids = [
         column
@@ -370,8 +357,18 @@ def _edge_features(
         if names[column].lower() == "id" or is_row_number(names[column])
     ]
     candidates = [one for one in columns.others if one not in ids]
-    features, unused = numeric_columns(table, candidates, imputer)
-    return features, [*(names[column] for column in ids), *unused]
+    return candidates, [names[column] for column in ids]
+
+
+def warn_of_unused(path: Path, names: Sequence[str]) -> None:
+    """Log the columns of a table that are not used, if there are any.
+
+    Args:
+        path: The table.
+        names: Names of the columns.
+    """
+    if names:
+        _LOGGER.warning("%s: columns that are not used: %s", path, ", ".join(names))
 
 
 def _number(src_id: Ids, dst_id: Ids) -> tuple[Ids, NDArray[np.int64], NDArray[np.int64]]:

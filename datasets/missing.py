@@ -50,8 +50,7 @@ class Imputer:
             return values
         if num_missing == values.size:
             return None
-        self._num_values += num_missing
-        self._num_columns += 1
+        self.note(num_missing)
         return np.where(is_missing, self._stand_in(values[np.isfinite(values)]), values)
 
     def _stand_in(self, known: NDArray[np.float64]) -> float:
@@ -59,6 +58,15 @@ class Imputer:
             return 0.0
         with np.errstate(over="ignore"):  # a mean that is not finite is refused with its column
             return float(known.mean() if self._choice == "mean" else np.median(known))
+
+    def note(self, num_missing: int) -> None:
+        """Count the values that are filled in a column.
+
+        Args:
+            num_missing: How many, at least one.
+        """
+        self._num_values += num_missing
+        self._num_columns += 1
 
     def told(self, table: Table) -> list[str]:
         """Say in a line what was filled; no line if nothing was.

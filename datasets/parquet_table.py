@@ -11,7 +11,7 @@ import numpy as np
 
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.files import check_room
-from distgnn.datasets.text_table import MAX_FIELD_BYTES
+from distgnn.datasets.text_table import MAX_FIELD_BYTES, Kind, no_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BYTES_PER_VALUE = 8
+_NUMBERS = ("int", "uint", "float", "double", "halffloat", "bool")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +90,23 @@ class ParquetTable:
         check_room(4 * width * self.num_rows, f"column {self.column_name(column)} of {self.path}")
         return np.asarray(text.to_numpy(), dtype=np.str_)
 
+    def kind(self, column: int, missing: Sequence[str] = ()) -> Kind:
+        """Say what a column holds, as its type says.
+
+        Args:
+            column: Its number.
+            missing: Texts that mean null, which no column of numbers has.
+        """
+        is_number = str(self.columns[column].type).startswith(_NUMBERS)
+        return "numbers" if is_number else "texts"
+
     def floats(
-        self, column: int, *, has_gaps: bool = False, missing: Sequence[str] = ()
+        self,
+        column: int,
+        *,
+        has_gaps: bool = False,
+        missing: Sequence[str] = (),
+        are_numbers: bool = False,
     ) -> NDArray[np.float64] | None:
         """Return a column as (num_rows,) float64, or None if it has no numbers.
 
@@ -98,19 +114,16 @@ class ParquetTable:
             column: Its number.
             has_gaps: Whether values may be null, which then are NaN.
             missing: Texts that mean null; a column of numbers has no texts.
+            are_numbers: Whether earlier rows have numbers, as the type says of all.
 
         Raises:
             InputError: If a value is null.
         """
         values = self.columns[column]
-        if not str(values.type).startswith(("int", "uint", "float", "double", "halffloat", "bool")):
+        if self.kind(column) == "texts":
             return None
         if values.null_count and not has_gaps:
-            row = int(np.argmax(self.is_empty(column)))
-            raise InputError(
-                f"{self.place(row)} has no value in the numeric column "
-                f"{self.column_name(column)}; fill it or remove the column; --impute fills features"
-            )
+            raise no_value(self, column, int(np.argmax(self.is_empty(column))))
         # Integers above 2**53 are rounded, as every reader of text does.
         return np.asarray(values.cast("float64", safe=False).to_numpy(), dtype=np.float64)
 

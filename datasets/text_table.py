@@ -13,7 +13,7 @@ import re
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -41,6 +41,8 @@ MAX_FIELD_BYTES = 4096
 """Longest field of a table."""
 MISSING_WORDS = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none")
 """Texts that programs write for a missing value."""
+Kind = Literal["empty", "missing", "truths", "numbers", "texts"]
+"""Kinds of columns: without values, without but words for missing ones, True and False, ..."""
 _TRUTHS = (b"True", b"False", b"TRUE", b"FALSE", b"true", b"false")
 # Fields are gathered in blocks of rows, so that their index matrix stays near 64 MiB.
 _GATHER_BYTES = 1 << 23
@@ -130,8 +132,33 @@ class TextTable:
             decoded = np.char.replace(decoded, '""', '"')
         return decoded
 
+    def kind(self, column: int, missing: Sequence[str] = ()) -> Kind:
+        """Say what a column holds, of which these rows may be a slice.
+
+        Args:
+            column: Its number.
+            missing: Texts that stand for a missing value.
+        """
+        fields = self._gather(column)
+        is_missing = self.is_empty(column)
+        if np.isin(fields, (*_TRUTHS, b"")).all():
+            return "empty" if is_missing.all() else "truths"
+        is_missing = is_missing | np.isin(fields, [word.encode() for word in missing])
+        if is_missing.all():
+            return "missing"
+        first = int(np.argmin(is_missing))
+        if _is_number(fields[[first]]):
+            return "numbers"
+        warn_of_comma(self, column, first, fields[first].decode(errors="replace"))
+        return "texts"
+
     def floats(
-        self, column: int, *, has_gaps: bool = False, missing: Sequence[str] = ()
+        self,
+        column: int,
+        *,
+        has_gaps: bool = False,
+        missing: Sequence[str] = (),
+        are_numbers: bool = False,
     ) -> NDArray[np.float64] | None:
         """Return a column as (num_rows,) float64, or None if its first value is not a number.
 
@@ -142,17 +169,19 @@ class TextTable:
             has_gaps: Whether values may be missing, which then are NaN; of a column without any,
                 all are.
             missing: Texts that stand for a missing value, too, where there may be any.
+            are_numbers: Whether earlier rows have numbers, so that the first value is one as well.
 
         Raises:
             InputError: If the first value is a number and another one is not or is missing.
         """
-        fields = _digits_of_truths(self._gather(column))
+        fields = self._gather(column)
+        fields = fields if are_numbers else _digits_of_truths(fields)
         is_empty = self.is_empty(column)
         if has_gaps and missing:
             is_empty = is_empty | np.isin(fields, [word.encode() for word in missing])
         rows: Any = np.flatnonzero(~is_empty) if has_gaps else slice(None)
         given = fields[rows]
-        if given.size:
+        if given.size and not are_numbers:
             first = int(np.argmin(is_empty))
             if not _is_number(fields[[first]]):
                 warn_of_comma(self, column, first, fields[first].decode(errors="replace"))
@@ -163,10 +192,7 @@ class TextTable:
             return values
         row = int(np.arange(self.num_rows)[rows][_first_failure(given, _is_number)])
         if is_empty[row]:
-            raise InputError(
-                f"{self.place(row)} has no value in the numeric column "
-                f"{self.column_name(column)}; fill it or remove the column; --impute fills features"
-            )
+            raise no_value(self, column, row)
         text = fields[row].decode(errors="replace")
         remedy = " or nothing" if has_gaps else ", or give --impute" * (text in MISSING_WORDS)
         raise InputError(
@@ -197,6 +223,20 @@ class TextTable:
             index = np.where(inside, start[rows, None] + offsets, 0)
             fields[rows] = np.where(inside, self.buffer[index], 0)
         return fields.view(f"S{width}").reshape(-1)
+
+
+def no_value(table: Any, column: int, row: int) -> InputError:
+    """Return the error for a number that is missing.
+
+    Args:
+        table: The table, of any kind.
+        column: Number of the column.
+        row: Number of the row below the header.
+    """
+    return InputError(
+        f"{table.place(row)} has no value in the numeric column {table.column_name(column)}; fill "
+        "it or remove the column; --impute fills features"
+    )
 
 
 def warn_of_comma(table: Any, column: int, row: int, text: str) -> None:

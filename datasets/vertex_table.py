@@ -260,11 +260,22 @@ def chosen_features(
     """
     features, unused = numeric_columns(table, columns, imputer)
     if unused:
-        raise InputError(
-            f"column {unused[0]!r} of {table.path}, which {FLAGS[field]} names, does not hold "
-            "numbers; leave it out or make it numbers"
-        )
+        raise no_numbers(table, unused[0], field)
     return features
+
+
+def no_numbers(table: Table, name: str, field: str) -> InputError:
+    """Return the error for a column that is named as a feature and holds no numbers.
+
+    Args:
+        table: Table that has the column.
+        name: Its name.
+        field: Field of `Columns` that names it.
+    """
+    return InputError(
+        f"column {name!r} of {table.path}, which {FLAGS[field]} names, does not hold numbers; "
+        "leave it out or make it numbers"
+    )
 
 
 def numeric_columns(
@@ -293,18 +304,41 @@ def numeric_columns(
         if values is None:
             unused.append((table.names or ())[column])
             continue
-        with np.errstate(over="ignore"):  # what overflows float32 is reported as not finite
-            features[num_features] = values
-        is_finite = np.isfinite(features[num_features])
-        if not is_finite.all():
-            row = int(np.argmin(is_finite))
-            raise InputError(
-                f"{table.place(row)} has {values[row]:g} in the numeric column "
-                f"{table.column_name(column)}, whose features have "
-                f"{int(np.count_nonzero(~is_finite))} values that are NaN or infinite in float32; "
-                "correct them or remove the column; --impute fills what is missing"
-            )
+        fill_finite(features[num_features], values, table, column)
         num_features += 1
     if num_features == 0:
         return None, unused
     return np.ascontiguousarray(features[:num_features].T), unused
+
+
+def fill_finite(
+    target: NDArray[np.float32],
+    values: NDArray[np.float64],
+    table: Table,
+    column: int,
+    *,
+    is_slice: bool = False,
+) -> None:
+    """Convert a column of features.
+
+    Args:
+        target: (num_rows,) Where it is written.
+        values: (num_rows,) The column.
+        table: Table that has it, for the message.
+        column: Its number.
+        is_slice: Whether the table may have more rows.
+
+    Raises:
+        InputError: If a value is not finite in float32.
+    """
+    with np.errstate(over="ignore"):  # what overflows float32 is reported as not finite
+        target[:] = values
+    is_finite = np.isfinite(target)
+    if not is_finite.all():
+        row = int(np.argmin(is_finite))
+        raise InputError(
+            f"{table.place(row)} has {values[row]:g} in the numeric column "
+            f"{table.column_name(column)}, whose features have {'at least ' * is_slice}"
+            f"{int(np.count_nonzero(~is_finite))} values that are NaN or infinite in float32; "
+            "correct them or remove the column; --impute fills what is missing"
+        )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distgnn.datasets.array_folder import open_array, types_of, weight_of
+from distgnn.datasets.array_folder import edge_features_of, open_array, relations_of, weight_of
 from distgnn.datasets.edge_file import EdgeFile, from_array_folder
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.flat_array import FlatArray, read_header
@@ -181,7 +181,7 @@ def open_folder(folder: str | Path) -> GraphOnDisk:
     arrays = {file.stem: open_array(file) for file in files if file.stem not in _SLICED}
     arrays["num_vertices"] = np.asarray(edges.num_vertices)
     no_edges = np.zeros(0, np.int64)
-    found = types_of(folder, edges.num_edges)
+    found = relations_of(folder, edges.num_edges)
     if found is not None:  # names alone would be those of nothing
         arrays["edge_type"] = no_edges
     try:
@@ -203,9 +203,9 @@ def open_folder(folder: str | Path) -> GraphOnDisk:
     return GraphOnDisk(
         edges=edges,
         vertices=vertices,
-        features=_features(folder / "features.npy", edges.num_vertices, "vertex"),
+        features=_features(folder / "features.npy", edges.num_vertices),
         edge_weight=_weight(folder, edges.num_edges),
-        edge_features=_features(folder / "edge_features.npy", edges.num_edges, "edge"),
+        edge_features=_edge_features(folder, edges.num_edges),
         edge_type=None if found is None else _column(found[0], np.dtype(np.int32)),
         num_relations=0 if found is None else found[1],
     )
@@ -215,7 +215,14 @@ def _column(found: FlatArray, read_as: np.dtype[Any]) -> Table:
     return Table(found.path, found.dtype, found.offset_bytes, found.size, 1, read_as)
 
 
-def _features(path: Path, num_rows: int, of: str) -> Table | None:
+def _edge_features(folder: Path, num_edges: int) -> Table | None:
+    found, width = edge_features_of(folder, num_edges)
+    if found is None:
+        return None
+    return Table(found.path, found.dtype, found.offset_bytes, num_edges, width)
+
+
+def _features(path: Path, num_rows: int) -> Table | None:
     if not path.exists():
         return None
     header = read_header(path)
@@ -230,7 +237,7 @@ def _features(path: Path, num_rows: int, of: str) -> Table | None:
         order = "column by column" if header.is_fortran else "row by row"
         raise InputError(
             f"{path} must hold numbers of shape ({num_rows}, num_{path.stem}), row by row, got "
-            f"{dtype} of shape {shape}, {order}; write one row for each {of}"
+            f"{dtype} of shape {shape}, {order}; write one row for each vertex"
         )
     return Table(path, dtype, header.offset_bytes, *shape)
 

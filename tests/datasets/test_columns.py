@@ -121,9 +121,7 @@ def test_slices_on_disk_give_the_graph_that_load_gives(
     edges = write(folder / f"edges.{ending}", named(EDGE_COLUMNS, edge_names))
     vertices = write(folder / f"vertices.{ending}", named(VERTEX_COLUMNS, vertex_names))
     (folder / "arrays").mkdir()
-    columns = given_names(
-        {role: name for role, name in edge_names.items() if role != "edge_features"}, vertex_names
-    )
+    columns = given_names(edge_names, vertex_names)
     lines: list[str] = []
     out = ingest(
         edges, folder / "arrays", vertices=vertices, columns=columns, progress=lines.append
@@ -284,14 +282,15 @@ def test_an_edge_table_without_rows_has_neither_types_nor_weights(tmp_path: Path
     assert graph.edge_type is None
 
 
-def test_an_edge_without_a_type_and_types_out_of_core_are_refused(tmp_path: Path) -> None:
+def test_an_edge_without_a_type_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "e.csv"
     path.write_text("src,dst,kind\n0,1,a\n1,0,\n")
     (tmp_path / "arrays").mkdir()
     columns = Columns(edge_type="kind")
-    with pytest.raises(InputError, match=r"line 3 of .*e.csv has no type in column 'kind'; every"):
+    message = r"line 3 of .*e.csv has no type in column 'kind'; every"
+    with pytest.raises(InputError, match=message):
         datasets.load(path, columns=columns)
-    with pytest.raises(InputError, match=r"--edge-type-column names types of edges, which are re"):
+    with pytest.raises(InputError, match=message):
         ingest(path, tmp_path / "arrays", columns=columns)
 
 
