@@ -278,6 +278,7 @@ def outcome(path: Path, columns: Columns, *, undirected: bool, num: int | None =
                 folder = path.with_name("arrays")
                 folder.mkdir()
                 patch.setattr("distgnn.datasets.ingest.table_slices", slices_of(num))
+                patch.setattr("distgnn.datasets.flat_array.os.fsync", lambda file: None)
                 ingest(path, folder, progress=lines.append, **options)
                 found = datasets.load(folder)
     except InputError as error:
@@ -346,7 +347,7 @@ COLUMN = st.sampled_from(FIELDS).flatmap(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     values=COLUMN,
     num=st.integers(1, 40),
@@ -389,7 +390,7 @@ PARTS = {
 }
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     table=st.sets(st.sampled_from(sorted(PARTS))).flatmap(
         lambda names: st.lists(
@@ -425,7 +426,7 @@ TYPES = [
 ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(
     values=st.sampled_from(TYPES).flatmap(
         lambda texts: st.lists(st.sampled_from(texts), min_size=1, max_size=9)
