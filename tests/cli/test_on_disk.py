@@ -43,6 +43,31 @@ def test_a_folder_of_arrays_is_cut_on_disk_if_asked(distgnn, folder, here):
     assert outcome.json["halo_rows"] <= 1.3 * in_memory.json["halo_rows"]
 
 
+def test_edges_of_a_table_keep_their_types_and_features_wherever_it_is_cut(distgnn, here):
+    rng = np.random.default_rng(0)
+    kinds = rng.choice(["cites", "likes", "writes"], 600)
+    lines = [
+        f"{src},{dst},{kind},{amount:.3f}"
+        for src, dst, kind, amount in zip(
+            *rng.integers(0, 90, (2, 600)), kinds, rng.random(600), strict=True
+        )
+    ]
+    (here / "graph.csv").write_text("\n".join(["src,dst,kind,amount", *lines]) + "\n")
+    words = ("partition", "graph.csv", "--parts", 3, "--edge-type-column", "kind", "--undirected")
+    found = []
+    for wish in ("on", "off"):
+        assert distgnn(*words, "--out-of-core", wish, "--out", wish).status == 0
+        assert read_manifest(wish).relation_names == ("cites", "likes", "writes")
+        parts = [read_part(wish, number) for number in range(3)]
+        columns = [
+            np.column_stack([one.edge_features, one.edge_type, one.relation_degree])
+            for one in parts
+        ]
+        rows = np.concatenate(columns)
+        found.append(rows[np.lexsort(rows.T)])
+    assert np.array_equal(*found)
+
+
 def on_ranks(size, *words):
     """Run a command on ranks as torchrun starts them; status, output and errors of each."""
     job = {
