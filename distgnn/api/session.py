@@ -23,7 +23,7 @@ from distgnn.training.loop.own_model import check_own, leaves, trainable
 from distgnn.weights.summed_gradients import SummedGradients
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from types import TracebackType
 
     from torch import Tensor, nn
@@ -150,6 +150,9 @@ class Session:
         self._shared: list[SharedModel] = []
         self._data: list[Data] = []
         self._watches: list[Any] = []
+        self._watched: set[nn.Parameter] = set()
+        self._own_grads: dict[nn.Parameter, Tensor] = {}
+        self._is_summing = False
         self._state = "new"
         self._thread = threading.get_ident()
         self.rank, self.size, self.device = group.rank, group.size, group.device
@@ -335,10 +338,8 @@ class Session:
                 words are no strategy, or the module shares parameters with one of other words.
         """
         self._check_open()
-        if weights is not None:
-            # Ranks meet below: where they are threads, none steps while another begins to watch.
-            importlib.import_module("torch.optim")  # whose steps are followed by the words
-            self._watch_optimizers()
+        # Ranks meet below: where they are threads, none steps while another begins to watch.
+        self._watch_optimizers()
         num_vertices = max((data.num_vertices for data in self._data), default=0)
         check_own(model, self._group, num_vertices=num_vertices)
         model.to(self.device)
@@ -364,6 +365,7 @@ class Session:
         self._weights.broadcast(model)
         self._shared = [*kept, *added]
         self._models = [*others, model]
+        self._watch_gradients()
         return model
 
     def backward(self, loss: Tensor, *, count: int | None = None) -> Tensor:
@@ -387,10 +389,10 @@ class Session:
 
         Raises:
             InputError: If no model was replicated, the loss depends on parameters of another one,
-                or the loss is neither a share nor comes with a count on several ranks.
+                or the loss is neither a share nor comes with a count on several ranks. If there is
+                a gradient that loss.backward() made on one of several ranks.
         """
         self._check_open()
-        self._watch_optimizers()
         if not self._models:
             raise InputError(
                 "ranks.backward sums the gradients of replicated models, but there is none; call "
@@ -402,11 +404,18 @@ class Session:
         )
         loss = self._checked(loss, count)
         parameters = list(trainable(self._models))
+        self._watch_gradients()
+        self._check_gradients(parameters)
+        self._own_grads.clear()
         reached = self._checked_leaves(loss, parameters)
         before = [parameter.grad for parameter in parameters]
         for parameter in parameters:
             parameter.grad = None
-        loss.backward()  # type: ignore[no-untyped-call]
+        self._is_summing = True
+        try:
+            loss.backward()  # type: ignore[no-untyped-call]
+        finally:
+            self._is_summing = False
         rest = [one for one in parameters if not any(each.holds(one) for each in self._shared)]
         self._weights.sum(rest)
         for shared in self._shared:
@@ -477,13 +486,41 @@ class Session:
         return reached
 
     def _watch_optimizers(self) -> None:
-        """Have torch's optimizers checked before each step, once they are loaded."""
-        module = sys.modules.get("torch.optim.optimizer")
-        if not self._watches and module is not None:
+        """Have torch's optimizers checked before and after each step."""
+        if not self._watches:
+            module = importlib.import_module("torch.optim.optimizer")
             self._watches = [
                 module.register_optimizer_step_pre_hook(self._check_step),
                 module.register_optimizer_step_post_hook(self._end_step),
             ]
+
+    def _watch_gradients(self) -> None:
+        """Have gradients noted that are made outside of `backward`, and are of one rank."""
+        if self.size == 1:
+            return
+        for parameter in trainable(self._models):
+            if parameter not in self._watched:
+                self._watched.add(parameter)
+                hook = parameter.register_post_accumulate_grad_hook(self._note_gradient)
+                self._watches.append(hook)
+
+    def _note_gradient(self, parameter: Any) -> None:
+        if not self._is_summing:
+            self._own_grads[parameter] = parameter.grad
+
+    def _check_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Refuse gradients of one rank, which a new tensor or zeros have not replaced."""
+        for parameter in parameters if self._own_grads else ():
+            grad = self._own_grads.get(parameter)
+            if grad is None or parameter.grad is not grad or not grad.any():
+                continue
+            if not any(each.is_local and each.holds(parameter) for each in self._shared):
+                raise InputError(
+                    f"the gradient of a parameter of shape {tuple(parameter.shape)} is of this "
+                    f"rank alone, so the models of {self.size} ranks would differ; call "
+                    "ranks.backward(loss) in place of loss.backward(), or optimizer.zero_grad() "
+                    "if it is not to count, or sum it: p.grad = ranks.all_reduce(p.grad)"
+                )
 
     def _check_step(self, optimizer: Any, *rest: Any) -> None:
         del rest
@@ -498,12 +535,17 @@ class Session:
                 f"the optimizer holds {what} of a replicated model; build it from "
                 "model.parameters() after model = ranks.replicate(model)"
             )
+        self._check_gradients(held)
         for shared in self._shared:
             shared.before_step(optimizer)
 
     def _end_step(self, optimizer: Any, *rest: Any) -> None:
         del rest
         if threading.get_ident() == self._thread:
+            # A closure makes its gradients in the step.
+            self._check_gradients(
+                each for group in optimizer.param_groups for each in group["params"]
+            )
             for shared in self._shared:
                 shared.after_step(optimizer)
 

@@ -488,6 +488,80 @@ def test_an_optimizer_of_another_model_is_refused(graph, extra, sentence):
     torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1).step()
 
 
+STEPS = {
+    "no ranks.backward": ("own",),
+    "one without it": ("summed", "own"),
+    "added to zeros": ("summed", "zeros own"),
+    "under a sum": ("own summed",),
+    "by a closure": ("closure",),
+    "clipped": ("own clipped",),
+}
+
+
+@pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
+def test_a_step_by_the_gradient_of_one_rank_is_refused(parts, steps):
+    def work(ranks, source):
+        data = ranks.load(source)
+        model = ranks.replicate(Net(data))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def loss():
+            return data.loss(model(data.graph, data.x))
+
+        def closure():
+            loss().backward()
+
+        for step in steps:
+            optimizer.zero_grad(set_to_none="zeros" not in step)
+            if "own" in step:
+                loss().backward()
+            if "summed" in step:
+                ranks.backward(loss())
+            if "clipped" in step:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step(closure if step == "closure" else None)
+
+    with pytest.raises(InputError, match=r"is of this rank alone.* call ranks\.backward\(loss\)"):
+        on_ranks(parts[3], work, 3)
+
+
+def test_steps_by_summed_gradients_are_taken(parts):
+    """No step here is by the gradient of one rank, whatever was computed between."""
+
+    def work(ranks, source):
+        data = ranks.load(source)
+        model = ranks.replicate(draw(lambda: Net(data)))
+        model.last.bias.requires_grad_(False)
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+
+        def closure(*, by_hand=False):
+            optimizer.zero_grad()
+            loss = data.loss(model.eval()(data.graph, data.x))
+            if not by_hand:
+                return ranks.backward(loss)
+            loss.backward()
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad = ranks.all_reduce(parameter.grad)
+            return ranks.all_reduce(loss)
+
+        optimizer.step(closure)
+        for is_none in (True, False):
+            data.loss(model(data.graph, data.x)).backward()  # for a look at the gradients
+            optimizer.zero_grad(set_to_none=is_none)
+            optimizer.step(closure)
+        optimizer.step(lambda: closure(by_hand=True))
+        model.last.bias.requires_grad_(True)
+        ranks.backward(data.loss(model(data.graph, data.x)))
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer = torch.optim.Adam(model.parameters())
+        optimizer.step()
+        return [parameter.tolist() for parameter in model.parameters()]
+
+    first, *others = on_ranks(parts[3], work, 3)
+    assert others == [first, first]
+
+
 def test_verbs_inside_a_session_are_refused():
     with dg.init(threads=1):
         for verb, call in (
