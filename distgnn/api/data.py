@@ -190,6 +190,8 @@ class Data:
             self.graph.exchange = exchange
         # Any: torch's modules take tensors, and ours sparse rows, too.
         self.x: Any = rows
+        # A user may put other rows in its place; what is aggregated once is of these.
+        self._loaded_x = rows
         self._version = self._version_of_x()
         self.task, self.metric_name = "", ""
         self.y: Tensor | None = None
@@ -214,14 +216,20 @@ class Data:
                 self.train_mask, self.val_mask, self.test_mask = (
                     self._mask(found[name]) for name in SPLITS
                 )
+        self._loaded = {name: self._now(name) for name in ("y", *(f"{one}_mask" for one in SPLITS))}
 
     def _mask(self, rows: Tensor) -> Tensor:
         mask = torch.zeros(self.num_rows, dtype=torch.bool)
         mask[rows] = True
         return mask.to(self._group.device)
 
+    def _now(self, name: str) -> tuple[Tensor | None, int]:
+        """Return an attribute and its version, which differ from those at load if it changed."""
+        tensor: Tensor | None = getattr(self, name)
+        return tensor, 0 if tensor is None else tensor._version
+
     def _version_of_x(self) -> int:
-        return self.x._version if isinstance(self.x, torch.Tensor) else 0
+        return self._loaded_x._version if isinstance(self._loaded_x, torch.Tensor) else 0
 
     @property
     def num_rows(self) -> int:
@@ -255,7 +263,7 @@ class Data:
         Raises:
             InputError: If the scores have another shape, or the graph has no labels or masks.
         """
-        inputs, rows, count = self._split(split)
+        inputs, rows, count = self._split(split, "y")
         check_scores(scores, self.num_rows, self)
         rows = rows.to(scores.device)
         losses = inputs.task.losses(scores.index_select(0, rows), self._targets(rows))
@@ -304,7 +312,7 @@ class Data:
             InputError: If the scores have another shape, or the split has no vertex on which the
                 metric is defined.
         """
-        inputs, rows, count = self._split(split)
+        inputs, rows, count = self._split(split, "y")
         check_scores(scores, self.num_rows, self)
         own, labels = scores.detach().cpu().index_select(0, rows), inputs.labels[rows]
         shares = inputs.measure.shares(own, labels, self._group)
@@ -322,7 +330,13 @@ class Data:
         assert self.y is not None, "a graph with splits has labels"
         return self.y.index_select(0, rows)
 
-    def _split(self, split: str) -> tuple[Inputs, Tensor, int]:
+    def _split(self, split: str, *read: str) -> tuple[Inputs, Tensor, int]:
+        """Return the inputs, and the rows and the count of a split, which are those at load.
+
+        Args:
+            split: train, val or test.
+            read: Attributes that have to be as they were loaded, beside the mask of the split.
+        """
         if split not in SPLITS:
             raise InputError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
         if self._inputs is None:
@@ -331,14 +345,23 @@ class Data:
                 f"the graph has no {missing}; add them to the source, or use data.mean(values, "
                 "'all') with a loss of your own"
             )
+        for name in (f"{split}_mask", *read):
+            (loaded, before), (tensor, now) = self._loaded[name], self._now(name)
+            if tensor is not loaded or now != before:
+                raise InputError(
+                    f"data.{name} was changed after it was loaded, but what was loaded counts in "
+                    "data.loss, data.mean and data.metric; leave it, and use tensors of your own: "
+                    "ranks.backward(loss, count=int(mask.sum())) takes the mean loss of any "
+                    "rows and labels, and ranks.all_reduce adds up what you measure"
+                )
         return self._inputs, self._inputs.rows[split], self._inputs.counts[split]
 
     def end_epoch(self) -> None:
         """End the epoch of both graphs; `Session.backward` calls it.
 
         Raises:
-            InputError: If x was changed in place, or if a graph with delays was walked in another
-                order than in its first epoch.
+            InputError: If the loaded x was changed in place, or if a graph with delays was walked
+                in another order than in its first epoch.
         """
         if self._version_of_x() != self._version:
             raise InputError(

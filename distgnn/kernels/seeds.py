@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -33,6 +35,7 @@ class MaskSeeds:
         num_drawn: Seeds that the epoch has taken.
         places: (any, 2) int64. Row k is the place of the epoch's seed k, if it has so many; None
             for seeds without a place.
+        draws_again: Whether calls are numbered as in the forward pass that they repeat.
     """
 
     def __init__(self) -> None:
@@ -40,9 +43,23 @@ class MaskSeeds:
         self.epoch = 0
         self.num_drawn = 0
         self.places: Tensor | None = None
+        self.draws_again = False
 
     def next_seed(self) -> Seed:
-        """Mix (seed, epoch, call) into 64 bits; odd multipliers keep the three apart."""
+        """Mix (seed, epoch, call) into 64 bits; odd multipliers keep the three apart.
+
+        Raises:
+            InputError: If a backward pass runs whose masks are not known to be the same ones.
+        """
+        # torch.utils.checkpoint repeats a forward pass, but knows torch's own generator alone.
+        if not self.draws_again and torch._C._current_graph_task_id() != -1:
+            from distgnn.datasets.errors import InputError
+
+            raise InputError(
+                "dropout was called during a backward pass, as torch.utils.checkpoint does, and "
+                "would draw another mask than in the forward pass; call graph.dropout, "
+                "distgnn.nn.Dropout and layers that drop out outside of the checkpointed function"
+            )
         self.num_drawn += 1
         drawn = Seed(self._seed_of(self.num_drawn))
         if self.places is not None and self.num_drawn <= len(self.places):

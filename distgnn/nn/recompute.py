@@ -37,12 +37,13 @@ def again_in_backward(layer: Callable[[Rows], Tensor], graph: LocalGraph, rows: 
     begin = graph.mask_seeds.num_drawn
 
     def run(again: Rows) -> Tensor:
-        drawn, graph.mask_seeds.num_drawn = graph.mask_seeds.num_drawn, begin
+        seeds = graph.mask_seeds
+        drawn, seeds.num_drawn, seeds.draws_again = seeds.num_drawn, begin, True
         try:
             return layer(again)
         finally:
             # In backward the layer is left by an exception once it has saved what is asked for.
-            graph.mask_seeds.num_drawn = max(drawn, graph.mask_seeds.num_drawn)
+            seeds.num_drawn, seeds.draws_again = max(drawn, seeds.num_drawn), False
 
     result: Tensor = checkpoint(run, rows, use_reentrant=False, preserve_rng_state=False)
     return result

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
+import torch.utils.checkpoint
 from graphs import cut, make_graph
 from torch.nn import functional
 
@@ -405,6 +406,18 @@ LOSSES = {
         torch.nn.Linear(3, 3)(s)
     ),
     "data.x was changed in place": lambda r, d, s, m: (d.x.add_(1), d.loss(s))[1],
+    "data.train_mask was changed after it was loaded": lambda r, d, s, m: (
+        d.train_mask.fill_(True),
+        d.mean(s[:, 0]),
+    )[1],
+    r"data.val_mask was changed .* ranks.backward\(loss, count=int\(mask.sum\(\)\)\)": (
+        lambda r, d, s, m: (setattr(d, "val_mask", d.train_mask), d.loss(s, "val"))[1]
+    ),
+    "data.y was changed after": lambda r, d, s, m: (d.y.clamp_(max=1), d.loss(s))[1],
+    "data.y was changed .* in data.loss, data.mean and data.metric": lambda r, d, s, m: (
+        setattr(d, "y", d.y.clone()),
+        d.metric(s),
+    )[1],
 }
 
 
@@ -412,6 +425,40 @@ LOSSES = {
 def test_losses_that_would_be_wrong_are_refused(parts, sentence):
     with pytest.raises(InputError, match=sentence):
         on_ranks(parts[3], backward_of(LOSSES[sentence]), 3)
+
+
+@pytest.mark.parametrize("is_reentrant", [True, False])
+@pytest.mark.parametrize(
+    "drop",
+    [
+        lambda graph, x: graph.dropout(x, 0.5),
+        lambda graph, x: dg.nn.Dropout(0.5)(graph, x),
+        lambda graph, x: draw(lambda: dg.nn.GATConv(5, 5, dropout=0.5))(graph, x),
+    ],
+)
+def test_dropout_that_is_repeated_by_torch_is_refused(drop, is_reentrant, graph):
+    def work(ranks, source):
+        data = ranks.load(source)
+        rows = torch.ones(data.num_rows, 5, requires_grad=True)
+        total = torch.utils.checkpoint.checkpoint(
+            lambda x: drop(data.graph, x).square(), rows, use_reentrant=is_reentrant
+        )
+        total.sum().backward()
+
+    with pytest.raises(InputError, match=r"during a backward pass.* outside of the checkpointed"):
+        on_ranks(graph, work, 1)
+
+
+def test_other_input_and_labels_of_ones_own_are_taken(parts):
+    def work(ranks, source):
+        data = ranks.load(source)
+        data.x = data.x * 2 + 1
+        data.y = data.y % 2
+        model = ranks.replicate(Net(data))
+        scores = model(data.graph, data.x)
+        ranks.backward(data.mean(functional.cross_entropy(scores, data.y, reduction="none")))
+
+    on_ranks(parts[3], work, 3)
 
 
 def test_one_rank_takes_any_loss(graph):
