@@ -6,7 +6,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
 from distgnn.aggregate.overlap import overlap, reduce_to_roots, send_to_leaves
@@ -15,6 +14,7 @@ from distgnn.aggregate.traffic import MEAN_BITS
 from distgnn.edges.blocks import transposed
 from distgnn.kernels import attention
 from distgnn.kernels.dense import multiply_transposed
+from distgnn.ops.gradients import differentiable_once
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -126,7 +126,7 @@ class AttendAcrossCut(torch.autograd.Function):
         return result
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """Run the transposed blocks; gradients of rows and of both scores travel back."""
         saved = ctx.saved_tensors

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from distgnn.aggregate.overlap import RowSteps, overlap
 from distgnn.datasets.errors import InputError
 from distgnn.edges.blocks import transposed
 from distgnn.edges.chunks import chunks_of
+from distgnn.ops.gradients import differentiable_once
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -126,7 +126,7 @@ class SumWithFeatures(torch.autograd.Function):
         return total
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
         """Run the transposed blocks with the two halves swapped.
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
 from distgnn.aggregate.overlap import RowSteps, overlap
@@ -23,6 +22,7 @@ from distgnn.edges.blocks import transposed
 from distgnn.kernels.csr import Csr
 from distgnn.kernels.devices import PROCESSOR, moved
 from distgnn.kernels.tensors import own
+from distgnn.ops.gradients import differentiable_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -273,7 +273,7 @@ class RelateAcrossCut(torch.autograd.Function):
         return total
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         """Run the relations backward with the two halves swapped."""
         rows, leaf_rows, weight = ctx.saved_tensors

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
-from torch.autograd.function import once_differentiable
 
 from distgnn.aggregate.attention import Ending
 from distgnn.aggregate.traffic import ITEM_BYTES, attention_traffic
@@ -17,6 +16,7 @@ from distgnn.kernels.dense import Factor, GradientFactor, multiply, multiply_tra
 from distgnn.nn.convolution import ActivatedConvolution
 from distgnn.nn.linear import Linear, is_multiplied_here, set_bias
 from distgnn.nn.recompute import made_again
+from distgnn.ops.gradients import differentiable_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -296,7 +296,7 @@ class _WithScores(torch.autograd.Function):
         return rows, scores[:, :heads].contiguous(), scores[:, heads:].contiguous()
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         rows, vectors = ctx.saved_tensors
         # Nobody else holds the gradient that attention made.

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.autograd.function import once_differentiable
 
 from distgnn.kernels import norms
 from distgnn.kernels.dense import Finish
 from distgnn.kernels.norms import Outcome
+from distgnn.ops.gradients import differentiable_once
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,7 +81,7 @@ class _ByColumn(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         rows, out, weight, mean, rstd, num_vertices = ctx.saved_tensors
         options: _Options = ctx.options
@@ -107,7 +107,7 @@ class _ByRow(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         rows, out, weight = ctx.saved_tensors
         options: _Options = ctx.options

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from distgnn.kernels import scale_rows
 from distgnn.kernels.dense import Factor, Finish, GradientFactor, multiply, multiply_transposed
 from distgnn.nn.observe import SeenMap
+from distgnn.ops.gradients import differentiable_once
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -203,7 +203,7 @@ class _Update(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         layer: Layer = ctx.layer
         rows, root, neighbour = ctx.saved_tensors

@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
 from distgnn.kernels.dense import multiply_transposed
+from distgnn.ops.gradients import differentiable_once
 from distgnn.ops.host_rows import HostRows
 from distgnn.ops.sparse_rows import SparseRows
 
@@ -84,7 +85,7 @@ class _ReluDropout(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
         (out,) = ctx.saved_tensors
         grad = grads[0].to(ctx.dtype, copy=True, memory_format=torch.contiguous_format)

@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from distgnn import kernels
 from distgnn.kernels.dense import Factor, Finish, GradientFactor, multiply, multiply_transposed
 from distgnn.kernels.tensors import computed
+from distgnn.ops.gradients import differentiable_once
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,7 +40,7 @@ class _Linear(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rows, weight = ctx.saved_tensors
         grad = grads[0].contiguous()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
+from distgnn.ops.gradients import differentiable_once
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,7 +26,7 @@ class _CrossEntropy(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         if not ctx.held:
             raise RuntimeError("the backward pass of a cross-entropy runs once only")

@@ -166,6 +166,22 @@ def test_a_layer_has_its_formula_and_one_result_on_any_number_of_ranks(name):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if name != "appnp"])
+def test_a_gradient_of_a_gradient_is_refused(name):
+    """The gradient that a sum gives asks for none, so that torch alone would not refuse it."""
+    source = make_graph(GRAPHS.get(name, "random"))
+    part, conv = cut(source, 1)[0], built(CASES[name][0])
+    x = drawn(source).requires_grad_()
+
+    def on_rank(group):
+        rows = conv(LocalGraph.exact(part, group), x)
+        (grad,) = torch.autograd.grad(rows.sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="differentiate twice"):
+            grad.square().sum().backward()
+
+    run_ranks(1, on_rank)
+
+
 def test_dropout_draws_the_same_masks_on_any_number_of_ranks():
     source = make_graph("random")
     x = torch.ones(source.num_vertices, IN)
