@@ -192,6 +192,13 @@ def config_values(words: Keywords, factory: Factory | None = None) -> dict[str, 
 
     model = words.fields_of(ModelConfig, but=("own",))
     if factory is not None:
+        if hasattr(factory, "state_dict") and not isinstance(factory, type):
+            kind = type(factory).__name__
+            raise InputError(
+                f"model must be a module class or a function, as each run makes a module of its "
+                f"own, got a {kind} that was made before; give the class, model={kind}, or a "
+                "function of the data that returns a new module"
+            )
         if not callable(factory):
             raise InputError(
                 "model must be the name of a model, or a module class or function that is called "

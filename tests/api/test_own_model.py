@@ -81,11 +81,26 @@ def test_it_is_resumed_with_its_own_class_only(trained):
         ({"estimate": True}, "--estimate needs to know the layers of the model"),
         ({"tune_kernels": True}, "--tune-kernels needs to know the layers of the model"),
         ({"model": 5}, "model must be the name of a model, or a module class or function"),
+        ({"model": torch.nn.Linear(6, 3)}, "give the class, model=Linear, or a function of the"),
     ],
 )
 def test_settings_that_do_not_go_with_it_are_refused(tmp_path, options, sentence):
     with pytest.raises(dg.InputError, match=sentence):
         dg.train(make_graph(), **{"model": Net, "out": tmp_path / "run", **OPTIONS, **options})
+
+
+def test_a_module_that_a_run_trained_is_no_beginning(tmp_path):
+    graph, made = make_graph(), []
+
+    def once(data):
+        made[:] = made or [Net(data)]
+        return made[0]
+
+    words = {"model": once, "out": tmp_path / "run", **OPTIONS, "epochs": 2}
+    dg.train(graph, **words)
+    assert len(dg.train(graph, resume=True, **{**words, "epochs": 3}).metrics) == 3
+    with pytest.raises(dg.InputError, match=r"the Net that an earlier run trained.*copy\.deepcopy\(net"):
+        dg.train(graph, **{**words, "out": tmp_path / "other"})
 
 
 def test_training_inside_a_session_is_refused(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 # Ranks that are threads share torch's generator: without a lock they would mix their draws.
 _GENERATOR_LOCK = threading.Lock()
+_TRAINED: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+"""Modules that a run trained, whose weights are none to begin with."""
 
 
 class Widths(Protocol):
@@ -140,6 +143,25 @@ def build_own(factory: Callable[[Any], nn.Module], data: Any, seed: int) -> nn.M
             f"with the data, but it returned {_kind(model)}; return the module"
         )
     return model
+
+
+def begin_with(model: nn.Module, *, is_resumed: bool) -> None:
+    """Refuse to begin a run with the weights that another one left in the same module.
+
+    Args:
+        model: Module of the user's.
+        is_resumed: Whether its weights are those of a checkpoint.
+
+    Raises:
+        InputError: If a run trained it, and its weights are not of this run.
+    """
+    if model in _TRAINED and not is_resumed:
+        raise InputError(
+            f"model returned the {type(model).__name__} that an earlier run trained, so that "
+            "another run would begin with its weights; make a new module in each call, or return "
+            "copy.deepcopy(net) to go on from trained weights"
+        )
+    _TRAINED.add(model)
 
 
 def check_own(model: nn.Module, group: Group, *, num_vertices: int) -> None:

@@ -35,6 +35,7 @@ from distgnn.training.loop.model import (
     optimizer_of,
 )
 from distgnn.training.loop.own_model import (
+    begin_with,
     build_own,
     call_own,
     check_own,
@@ -293,6 +294,8 @@ class Trainer:
             One record of metrics.jsonl per epoch, the same on every rank.
         """
         look_s = 0.0
+        if self.config.model.own:
+            begin_with(self.model, is_resumed=self.num_epochs > 0)
         if not (self.num_epochs or self.is_done):
             look_s = self._seconds_of(self.controller.begin)
         while not (self.is_done or self.stop_number):
