@@ -163,12 +163,14 @@ class LocalGraph:
     @cached_property
     def in_degree(self) -> Tensor:
         """(num_rows, 1) float32. In-edges of each vertex that its aggregation can see."""
-        return column(self.part.in_degree[: self.num_rows]).to(self.device)
+        with torch.inference_mode(False):  # kept for training, too
+            return column(self.part.in_degree[: self.num_rows]).to(self.device)
 
     @cached_property
     def self_loops(self) -> Tensor:
         """(num_rows, 1) float32. Edges from each vertex to itself."""
-        return column(self.part.self_loops).to(self.device)
+        with torch.inference_mode(False):
+            return column(self.part.self_loops).to(self.device)
 
     @property
     def in_weight(self) -> Tensor:
@@ -183,15 +185,17 @@ class LocalGraph:
     def vertex_type(self) -> Tensor:
         """(num_rows,) int64. The type of each vertex; 0 where they have none."""
         types = self.part.vertex_type
-        if types is None:
-            return self.row_id * 0
-        return torch.from_numpy(types[: self.num_rows]).to(self.device)
+        with torch.inference_mode(False):
+            if types is None:
+                return self.row_id * 0
+            return torch.from_numpy(types[: self.num_rows]).to(self.device)
 
     def rows_of_type(self, kind: int) -> Tensor:
         """Return (num,) int32: this graph's rows of vertices of a type, found once."""
         found = self._memo.rows_of_type
         if kind not in found:
-            found[kind] = (self.vertex_type == kind).nonzero()[:, 0].int()
+            with torch.inference_mode(False):
+                found[kind] = (self.vertex_type == kind).nonzero()[:, 0].int()
         return found[kind]
 
     # Sums, means and maxima over in-neighbors.
@@ -522,7 +526,8 @@ class LocalGraph:
         exchange.checks = self.exchange.checks
         view = self.with_exchange(exchange)
         view.is_setup = True
-        with torch.no_grad():
+        # Results are kept, and no gradient is computed through tensors of inference mode.
+        with torch.inference_mode(False), torch.no_grad():
             yield view
         self.add_setup_bytes(exchange.take_bytes())
 
@@ -540,7 +545,8 @@ class LocalGraph:
         """
         constants = self._memo.constants
         if (function, dtype) not in constants:
-            constants[function, dtype] = function(self).to(dtype)
+            with torch.inference_mode(False):
+                constants[function, dtype] = function(self).to(dtype)
         return constants[function, dtype]
 
     def once_at_sources(

@@ -94,7 +94,8 @@ class _SomeRows(LocalGraph):
         """Return the rows' share of what the whole graph gives, picked once."""
         constants = self._memo.constants
         if (function, dtype) not in constants:
-            constants[function, dtype] = self._whole.once(function, dtype)[self._rows]
+            with torch.inference_mode(False):
+                constants[function, dtype] = self._whole.once(function, dtype)[self._rows]
         return constants[function, dtype]
 
 

@@ -397,6 +397,21 @@ def test_a_change_of_the_input_is_noticed():
     assert_equal([accelerated(x, edges)], [layer(x, edges)])
 
 
+@pytest.mark.parametrize("layer", [pyg.SAGEConv(IN, OUT), pyg.GCNConv(IN, OUT)])
+def test_evaluations_in_inference_mode_leave_nothing_that_cannot_be_trained(layer):
+    layer, accelerated = both(layer)
+    edges, x = multigraph(), rows()
+    with torch.inference_mode():
+        for _ in range(3):
+            accelerated(x, edges)
+    grads = []
+    for each in (layer, accelerated):
+        each.zero_grad()
+        each(x, edges).square().sum().backward()
+        grads.append([parameter.grad.clone() for parameter in each.parameters()])
+    assert_equal(*grads)
+
+
 def test_graphs_are_freed_with_their_edges():
     gc.collect()
     before = graphs.num_kept()

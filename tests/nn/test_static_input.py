@@ -88,3 +88,29 @@ def test_sparse_features_stay_as_they_are():
         return graph.is_static(features)
 
     assert run_ranks(1, on_rank) == [False]
+
+
+@pytest.mark.parametrize("name", ["gcn", "mean"])
+@pytest.mark.parametrize("kind", ["random", "weighted"])
+def test_what_inference_mode_computed_serves_training(name, kind):
+    part = cut(make_graph(kind), 1)[0]
+
+    def grads(group, *, evaluates):
+        graph = LocalGraph.exact(part, group)
+        model = GNN(CONFIGS[name], 6, 3).eval()
+        model.reset_parameters(torch.Generator().manual_seed(1))
+        features = load_features(part)
+        graph.set_static(features)
+        if evaluates:
+            with torch.inference_mode():
+                model(graph, features)
+        scores = model(graph, features) * graph.in_degree * (graph.self_loops + 1)
+        scores[graph.vertex_type == 0].square().sum().backward()
+        return [parameter.grad for parameter in model.parameters()]
+
+    (plain,), (found,) = (
+        run_ranks(1, lambda group, first=first: grads(group, evaluates=first))
+        for first in (False, True)
+    )
+    for one, other in zip(found, plain, strict=True):
+        assert torch.equal(one, other)

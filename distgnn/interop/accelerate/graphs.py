@@ -129,7 +129,7 @@ class EdgeGraph(LocalGraph):
             return function(self, rows)
         made = self._inputs.of(rows).made
         if function not in made:
-            with torch.no_grad():
+            with torch.inference_mode(False), torch.no_grad():
                 made[function] = function(self, rows.contiguous())
         return made[function]
 
