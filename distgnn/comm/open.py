@@ -6,6 +6,7 @@ Importing this module imports neither torch nor mpi4py.
 from __future__ import annotations
 
 import socket
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,21 @@ if TYPE_CHECKING:
 BACKENDS = ("auto", "gloo", "mpi", "nccl")
 _CONNECT_S = 25.0
 _CONNECT_S_PER_RANK = 0.1
+
+
+def _check_no_process_group(backend: str, launch: Launch) -> None:
+    """Refuse a process group of the user's where gloo opens that of torch, which is one."""
+    uses_gloo = backend in ("gloo", "nccl")
+    if backend == "auto":
+        uses_gloo = launch.kind not in MPI_LAUNCHERS
+    # Nobody has opened one where torch was not loaded.
+    dist = sys.modules.get("torch.distributed")
+    if uses_gloo and dist is not None and dist.is_available() and dist.is_initialized():
+        raise InputError(
+            "torch.distributed already has a process group, of which a process has one, but "
+            f"backend {backend} opens its own; drop torch.distributed.init_process_group, or call "
+            "torch.distributed.destroy_process_group() first"
+        )
 
 
 def open_group(
@@ -80,6 +96,7 @@ def open_group(
 
         return SingleGroup(launch)
     check_interface(backend, launch, interface)
+    _check_no_process_group(backend, launch)
     from distgnn.comm import early
     from distgnn.comm.rendezvous import common_interface
 

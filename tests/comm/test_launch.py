@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from distgnn.comm.launch import Launch, detect, expand_nodes, expand_tasks
 from distgnn.comm.open import open_group
@@ -137,6 +138,14 @@ def test_an_interface_that_mpi_would_not_use_is_refused(monkeypatch: pytest.Monk
     )
     with pytest.raises(InputError, match=sentence):
         open_group(backend="mpi", interface=name)
+
+
+def test_a_process_group_of_the_users_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in HYDRA.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    with pytest.raises(InputError, match=r"drop torch\.distributed\.init_process_group, or"):
+        open_group(backend="gloo")
 
 
 def test_one_process_without_a_launcher_is_a_group_of_one() -> None:
