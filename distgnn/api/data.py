@@ -12,6 +12,7 @@ import torch
 from distgnn.datasets.errors import InputError
 from distgnn.edges.walk_orders import WalkOrders
 from distgnn.exchange.base import Exchange, Synchronous
+from distgnn.kernels.tensors import computed
 from distgnn.nn.config import OWN, ModelConfig
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.data.inputs import SPLITS, Inputs, input_rows, split_rows
@@ -314,7 +315,8 @@ class Data:
         """
         inputs, rows, count = self._split(split, "y")
         check_scores(scores, self.num_rows, self)
-        own, labels = scores.detach().cpu().index_select(0, rows), inputs.labels[rows]
+        scores = scores.detach().to("cpu", computed(scores.dtype))
+        own, labels = scores.index_select(0, rows), inputs.labels[rows]
         shares = inputs.measure.shares(own, labels, self._group)
         self._group.all_reduce(shares)
         self.exact.end_epoch()

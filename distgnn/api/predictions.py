@@ -9,6 +9,7 @@ import numpy as np
 
 from distgnn.api.link_predictions import LinkPredictions, gather_arrays, predict_links
 from distgnn.datasets.errors import InputError
+from distgnn.kernels.tensors import computed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -109,7 +110,7 @@ def predict_run(
         )
     part, group, walk_orders, crowded = share
     scores = trained.scores(part, group, walk_orders=walk_orders, after=after, crowded=crowded)
-    output = trained.learned.output(scores.cpu()).numpy()
+    output = trained.learned.output(scores.cpu().to(computed(scores.dtype))).numpy()
     joined = _gathered(share, output)
     return Predictions(
         joined["vertex_id"],

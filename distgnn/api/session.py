@@ -16,9 +16,11 @@ from distgnn.api.graphs import open_share
 from distgnn.api.settings import naming_arguments
 from distgnn.api.shared_models import SharedModel
 from distgnn.comm.binding import apply_threads
+from distgnn.comm.group import REDUCIBLE
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.limits import num_killed
 from distgnn.exchange.clock import Clock
+from distgnn.kernels.tensors import computed
 from distgnn.training.loop.own_model import check_own, leaves, trainable
 from distgnn.weights.summed_gradients import SummedGradients
 
@@ -425,7 +427,7 @@ class Session:
         for parameter, grad in zip(parameters, before, strict=True):
             if grad is not None:
                 parameter.grad = grad if parameter.grad is None else parameter.grad.add_(grad)
-        total = loss.detach().clone()
+        total = loss.detach().to(computed(loss.dtype), copy=True)
         if is_alone and count is None:
             return total * self.size
         self._group.all_reduce(total)
@@ -578,9 +580,17 @@ class Session:
 
         Returns:
             The result, of the same kind, the same on every rank; without a gradient.
+
+        Raises:
+            InputError: If values of the tensor's type cannot be combined.
         """
         self._check_open()
         if isinstance(value, torch.Tensor):
+            if value.dtype not in REDUCIBLE:
+                raise InputError(
+                    f"all_reduce combines tensors of floats of 16, 32 or 64 bits and of integers, "
+                    f"got {value.dtype}; convert it, for example with .float() or .int()"
+                )
             result = value.detach().clone(memory_format=torch.contiguous_format)
             self._group.all_reduce(result, op)
             return result

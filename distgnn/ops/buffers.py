@@ -77,7 +77,8 @@ class Buffers:
             # Shaped before it is a tensor: what a user's model gets may be written to in place,
             # which autograd forbids for a view that an operation made.
             return torch.from_numpy(taken.view(_SHAPED[dtype]).reshape(num_rows, width))
-        return torch.from_numpy(taken).view(dtype).view(num_rows, width)
+        # numpy has no such type; a tensor that takes another shape in place is no view either.
+        return torch.frombuffer(taken, dtype=dtype).resize_(num_rows, width)
 
     def _take(self, capacity: int) -> NDArray[np.uint8]:
         for size in (capacity, 2 * capacity):

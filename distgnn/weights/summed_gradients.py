@@ -8,6 +8,7 @@ import torch
 
 from distgnn.exchange.codec import EXACT, codes_at
 from distgnn.kernels.seeds import MaskSeeds
+from distgnn.kernels.tensors import computed
 from distgnn.weights.strategy import WeightStrategy
 from distgnn.weights.sums import Sums
 from distgnn.weights.table_rows import NO_TABLES
@@ -89,7 +90,8 @@ class SummedGradients(WeightStrategy):
             codec = codes_at(self._seeds.epoch, self.codec, self._later)
             sums, num_bytes = self._sums.of(sent, codec)
             self.bytes_sent += num_bytes
-            for parameter, picked, total in zip(parameters, rows, sums, strict=True):
+            for parameter, picked, of_type in zip(parameters, rows, sums, strict=True):
+                total = of_type.to(parameter.dtype)
                 if picked is None:
                     parameter.grad = total
                 else:
@@ -101,4 +103,5 @@ class SummedGradients(WeightStrategy):
 def _picked(parameter: nn.Parameter, rows: Tensor | None) -> Tensor:
     """Return the rows of a gradient that are sent."""
     assert parameter.grad is not None, "missing ones were replaced by zeros"
-    return parameter.grad if rows is None else parameter.grad[rows]
+    grad = parameter.grad if rows is None else parameter.grad[rows]
+    return grad.to(computed(grad.dtype))

@@ -89,6 +89,23 @@ def test_settings_that_do_not_go_with_it_are_refused(tmp_path, options, sentence
         dg.train(make_graph(), **{"model": Net, "out": tmp_path / "run", **OPTIONS, **options})
 
 
+class Narrow(torch.nn.Module):
+    def __init__(self, data):
+        super().__init__()
+        self.map = torch.nn.Linear(data.num_features, data.num_classes, dtype=torch.bfloat16)
+
+    def forward(self, graph, x):
+        return graph.aggregate(self.map(x.bfloat16()), "mean")
+
+
+@pytest.mark.parametrize("kind", ["random", "multi-label", "regression"])
+def test_a_model_in_bfloat16_is_trained_and_predicts(tmp_path, kind):
+    graph = make_graph(kind)
+    run = dg.train(graph, model=Narrow, out=tmp_path / "run", **OPTIONS)
+    assert run.predict(threads=1).dtype == np.float32
+    assert np.isfinite(run.test_metric)
+
+
 def test_a_module_that_a_run_trained_is_no_beginning(tmp_path):
     graph, made = make_graph(), []
 
@@ -99,7 +116,7 @@ def test_a_module_that_a_run_trained_is_no_beginning(tmp_path):
     words = {"model": once, "out": tmp_path / "run", **OPTIONS, "epochs": 2}
     dg.train(graph, **words)
     assert len(dg.train(graph, resume=True, **{**words, "epochs": 3}).metrics) == 3
-    with pytest.raises(dg.InputError, match=r"the Net that an earlier run trained.*copy\.deepcopy\(net"):
+    with pytest.raises(dg.InputError, match=r"that an earlier run trained.*copy\.deepcopy\(net"):
         dg.train(graph, **{**words, "out": tmp_path / "other"})
 
 

@@ -461,6 +461,33 @@ def test_other_input_and_labels_of_ones_own_are_taken(parts):
     on_ranks(parts[3], work, 3)
 
 
+@pytest.mark.parametrize("kind", ["weighted", "multi-label", "regression"])
+def test_models_in_bfloat16_learn_the_same_weights_on_every_rank(tmp_path, kind):
+    def work(ranks, source):
+        data = ranks.load(source)
+        model = ranks.replicate(torch.nn.Linear(data.num_features, data.num_classes).bfloat16())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for loss_of in (data.loss, lambda scores: data.mean(scores.square().mean(dim=1))):
+            scores = data.graph.aggregate(model(data.x.bfloat16()), "mean")
+            assert ranks.backward(loss_of(scores)).dtype == torch.float32
+            optimizer.step()
+        assert scores.dtype == model.weight.grad.dtype == torch.bfloat16
+        return data.metric(scores), [parameter.tolist() for parameter in model.parameters()]
+
+    first, *others = on_ranks(store(tmp_path / "parts", make_graph(kind), 3), work, 3)
+    assert others == [first, first]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16])
+def test_tensors_that_cannot_be_summed_are_refused(dtype, parts):
+    def work(ranks, source):
+        with pytest.raises(InputError, match=f"got {dtype}; convert it, for example with"):
+            ranks.all_reduce(torch.ones(2, dtype=dtype))
+
+    for size in (1, 3):
+        on_ranks(parts[3], work, size)
+
+
 def test_one_rank_takes_any_loss(graph):
     on_ranks(graph, backward_of(lambda r, d, s, m: s.square().mean()), 1)
 

@@ -72,6 +72,18 @@ def test_smaller_buffers_that_are_free_are_given_back_before_one_is_added():
     assert buffers.owns(large)
 
 
+def test_a_buffer_of_a_type_that_numpy_lacks_lives_as_long_as_its_tensor():
+    buffers = Buffers()
+    first = buffers.empty(ROWS, 100, torch.bfloat16)
+    address = first.data_ptr()
+    assert buffers.owns(first)
+    assert buffers.empty(ROWS, 100, torch.bfloat16).data_ptr() != address
+    gone = buffers.empty(ROWS, 100, torch.bfloat16).data_ptr()
+    del first
+    found = {buffers.empty(ROWS, 100, torch.bfloat16).data_ptr() for _ in range(2)}
+    assert found <= {address, gone}
+
+
 def test_buffers_are_aligned_and_have_the_shape_asked_for():
     buffers = Buffers()
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64):
@@ -105,7 +117,7 @@ def test_only_tensors_handed_out_are_owned():
     assert not buffers.owns(buffers.empty(2, 2, torch.float32))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_what_an_operation_leaves_in_a_buffer_may_be_written_to(dtype):
     buffers = Buffers()
 

@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional
 
 from distgnn.datasets.errors import InputError
+from distgnn.kernels.tensors import computed
 from distgnn.ops import cross_entropy
 from distgnn.training.config.optimization import BALANCED, parse_class_weights
 from distgnn.training.tasks.link_measures import Hits, LinkMeasure, MeanReciprocalRank
@@ -123,7 +124,7 @@ class SingleLabel(VertexTask):
     ) -> Tensor:
         """Return -log softmax(scores)[class]; weights of classes are those of vertices."""
         del class_weights
-        return cross_entropy(scores, targets)
+        return cross_entropy(scores.to(computed(scores.dtype)), targets)
 
     def vertex_weights(self, targets: Tensor, class_weights: Tensor) -> Tensor | None:
         """Return the weight of the class of each vertex."""
@@ -197,6 +198,7 @@ TASKS: dict[str, VertexTask] = {
 
 def _mean_of_known(loss: Any, scores: Tensor, targets: Tensor) -> Tensor:
     is_known = ~targets.isnan()
+    scores = scores.to(computed(scores.dtype))
     known = torch.where(is_known, targets, 0).to(scores.dtype)
     each = loss(scores, known, reduction="none")
     total: Tensor = torch.where(is_known, each, 0).sum(dim=1)
