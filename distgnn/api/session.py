@@ -66,7 +66,9 @@ def init(
         backend: Transport: auto, gloo, mpi, or nccl for CUDA devices.
         device: cpu or cuda; with cuda one device a rank.
         threads: Threads of this rank; None for its share of the cores.
-        seed: Seed of torch's generator on every rank, and of `LocalGraph.dropout`.
+        seed: Seed of torch's generator on every rank, and of `LocalGraph.dropout`. Torch's own
+            dropout draws the same for row k of every rank, so that results depend on the number of
+            ranks; `distgnn.nn.Dropout` and `LocalGraph.dropout` draw by vertex.
         interface: Network interface of gloo; None for the one towards rank 0.
         start_timeout: Longest wait for the processes of all ranks, in seconds.
         heartbeat_timeout: Seconds of silence after which a rank counts as dead.
