@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
 _FORM = re.compile(r"(log|uniform|int|choice)\((.*)\)", re.DOTALL)
+# Trials that differ in one of these are scored by different things.
+_COMPARED = ("goal", "metric", "split_index", "task")
 _HOW = "write NAME=log(1e-4,1e-1), uniform(0,0.6), int(2,4) or choice(16,32,64)"
 
 
@@ -149,6 +151,11 @@ class Space:
                 raise InputError(
                     f"--search {key}: train has no such setting; see distgnn train --help"
                 )
+            if setting.name in _COMPARED:
+                raise InputError(
+                    f"--search {key}: trials that differ in {setting.flag} cannot be compared; "
+                    "give it one value, outside of --search"
+                )
             found[setting.name] = _values_of(setting, given)
         return cls(found)
 
@@ -266,8 +273,8 @@ def _converted(setting: Setting, value: Any) -> Any:
             raise InputError(f"{problem}; use on or off")
         return found
     try:
-        is_switch = isinstance(value, bool)
-        found = None if is_switch else setting.kind(value)
+        is_cut_off = setting.kind is int and isinstance(value, float) and not value.is_integer()
+        found = None if isinstance(value, bool) or is_cut_off else setting.kind(value)
     except (ValueError, TypeError):
         found = None
     if found is None or (setting.kind is float and not math.isfinite(found)):

@@ -341,8 +341,13 @@ class Trainer:
         # While epochs are held, the best one is not known, but it is recent.
         # On one rank parts are the graph, but a start lasts as long.
         latest, since = self.num_epochs - 1, (self.course.quiet or self.config.quiet_epochs).stop
-        is_out = not self.screen.held and self.patience.is_out(latest, self.best, since=since)
+        is_known = self._is_evaluated(latest) and not self.screen.held
+        is_out = is_known and self.patience.is_out(latest, self.best, since=since)
         return is_out or self.num_epochs >= self.until
+
+    def _is_evaluated(self, epoch: int) -> bool:
+        """Whether an epoch is evaluated, be it the last one or not."""
+        return (epoch + 1) % self.config.eval_every == 0 and self.course.is_evaluated(epoch)
 
     def check_weights(self) -> None:
         """Check that the weights can be gone on with; a finite loss may have an infinite gradient.
@@ -397,8 +402,7 @@ class Trainer:
         names = (*(f"{split}_metric" for split in SPLITS), "val_loss")
         metrics: dict[str, Any] = dict.fromkeys(names)
         epoch = self.num_epochs
-        is_due = (epoch + 1) % self.config.eval_every == 0 and self.course.is_evaluated(epoch)
-        is_due = is_due or is_last
+        is_due = is_last or self._is_evaluated(epoch)
         if not (is_due or self.screen.is_due(self.best, epoch, is_last=is_last)):
             return metrics | self.screen.take_values(), 0.0
         start = time.perf_counter()

@@ -85,6 +85,15 @@ def test_patience_counts_epochs_since_the_best_one():
     assert len(scripted([(0.5, 1.0 / (1 + n)) for n in range(9)], patience=2)[1]) == 9
 
 
+def test_patience_ends_a_run_only_once_it_was_evaluated_again():
+    late = [(0.5, 1.0)] * 5 + [(0.6, 1.0)] * 10
+    trainer, records = scripted(late, patience=2, eval_every=5)
+    assert (len(records), trainer.best.epoch) == (15, 9)
+    flat = [(0.5, 1.0)] * 15
+    assert len(scripted(flat, patience=2, eval_every=5)[1]) == 10
+    assert len(scripted(flat, patience=7, eval_every=5)[1]) == 15
+
+
 def test_patience_waits_for_a_lower_loss_where_that_is_asked_for():
     better = [(0.1 * n, 1.0 if n < 2 else 2.0) for n in range(9)]
     trainer, records = scripted(better, patience=3, stop_on="loss")
