@@ -97,7 +97,7 @@ def refine(
             is_done=share.is_done,
             facts=facts._asdict(),
         )
-        _take_in(work, cut, share, batch)
+        _take_in(work, cut, share, batch, len(planned))
         clock.add(len(batch))
     state = work["refined"]
     clock.end(f"{state['before']} rows to {state['rows']}")
@@ -248,9 +248,13 @@ def _name_of(number: int) -> str:
     return f"window-{number:05d}.json"
 
 
-def _take_in(work: WorkFolder, cut: Cut, share: WindowShare, batch: list[list[int]]) -> None:
+def _take_in(
+    work: WorkFolder, cut: Cut, share: WindowShare, batch: list[list[int]], num_planned: int
+) -> None:
     """Make windows part of the state."""
     state = dict(work["refined"])
+    # Other planned windows say nothing of the parts that hold too many edges; one alone has all.
+    tells_of_levelling = num_planned == 1 or state["windows"] >= num_planned
     piles, clones = list(state["piles"]), list(state["clones"])
     previous: list[int] = []
     numbers = range(state["windows"], state["windows"] + len(batch))
@@ -261,7 +265,7 @@ def _take_in(work: WorkFolder, cut: Cut, share: WindowShare, batch: list[list[in
         for part, pile, count in zip(parts, fresh, outcome["clones"], strict=True):
             piles[part], clones[part] = pile, count
         state["rows"] -= outcome["saved"]
-        state["is_stuck"] = outcome["is_stuck"]
+        state["is_stuck"] = tells_of_levelling and outcome["is_stuck"]
     state.update(windows=numbers.stop, piles=piles, clones=clones)
     work.record(refined=state)
     for pile in previous:

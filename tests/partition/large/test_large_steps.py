@@ -11,9 +11,10 @@ from large_graphs import open_folder, write_folder
 from distgnn.datasets import Graph, InputError, array_folder
 from distgnn.datasets.planted import planted
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.large import clock
+from distgnn.partition.large import clock, refining
 from distgnn.partition.large.counts import count
 from distgnn.partition.large.covers import cover
+from distgnn.partition.large.crew import Crew
 from distgnn.partition.large.groups import ROUNDS, leveller, windows
 from distgnn.partition.large.piles import Piles, record_of
 from distgnn.partition.large.split import plan, split
@@ -119,6 +120,30 @@ def test_the_fullest_part_is_levelled_with_the_emptiest() -> None:
     assert leveller(load, sizes, 20, 20) == [0, 1, 3]
     assert leveller(load, sizes, 30, 100) == []
     assert leveller(load, sizes, 20, 10) == []
+
+
+def test_a_planned_window_at_rest_keeps_no_other_parts_from_being_levelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root_part = np.arange(80, dtype=np.int32) // 20
+    dtype = record_of(80, has_position=False)
+    placed = Piles(tmp_path, "placed", dtype)
+    rng = np.random.default_rng(0)
+    # Parts 0 and 1 hold all edges, so that no window of these two can level them.
+    for part in range(2):
+        src, dst = rng.integers(0, 20, 200), rng.integers(20, 80, 200)
+        placed.append(part, np.array(list(zip(src, dst, strict=True)), dtype))
+    between = np.zeros((4, 4), np.int64)
+    work = WorkFolder(tmp_path / "work", {})
+    work.record(covered=[1, [200, 200, 0, 0], 0])
+    monkeypatch.setattr(refining, "windows", lambda *_: [[0, 1], [2, 3]])
+    cut = refining.Cut(placed=placed, root_part=root_part, between=between)
+    refining.begin(work, cut)
+    limits = refining.RefineLimits(most_edges=110, more_rows=1000, window_edges=10**6)
+    refining.refine(work, cut, limits, Crew(work.folder), None)
+    sizes = [placed.size(pile) for pile in work["refined"]["piles"]]
+    assert sum(sizes) == 400
+    assert max(sizes) <= 110
 
 
 def test_what_an_interrupted_step_added_is_dropped(tmp_path: Path) -> None:
