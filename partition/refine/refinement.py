@@ -135,11 +135,14 @@ def refine_after(
 ) -> Assignment:
     """Refine as a step of its own, after a method or a user's own parts.
 
+    A balance that is asked for is worth rows; the default one is not, so that no rows are added.
+
     Args:
         graph: The graph.
         assignment: Where its edges and roots live.
         edge_balance: Largest part's edges over the mean; None for EDGE_BALANCE.
-        progress: Called with one line of text at the end.
+        progress: Called with one line of text at the end, and another if a part is above the
+            balance.
 
     Returns:
         The refined assignment.
@@ -150,8 +153,23 @@ def refine_after(
     watch = Stopwatch(progress)
     cap = EDGE_BALANCE if edge_balance is None else edge_balance
     refined = refine(graph, assignment, edge_balance=cap)
+    most = most_edges(graph.num_edges, refined.num_parts, cap)
+    if edge_balance is not None and _fullest(refined) > most:
+        # An edge has two ends, so that no more rows than these can be added.
+        refined = refine(graph, refined, edge_balance=cap, more_rows=2 * graph.num_edges)
     watch.note("refined")
+    if progress is not None and _fullest(refined) > most:
+        advice = "; --imbalance pays with rows for balance" if edge_balance is None else ""
+        progress(
+            f"the fullest part holds {_fullest(refined)} edges, above the {most} that a balance of "
+            f"{cap} allows{advice}"
+        )
     return refined
+
+
+def _fullest(assignment: Assignment) -> int:
+    """Count the edges of the fullest part."""
+    return int(np.bincount(assignment.edge_part, minlength=1).max())
 
 
 def most_edges(num_edges: int, num_parts: int, edge_balance: float) -> int:

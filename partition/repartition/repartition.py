@@ -36,6 +36,9 @@ _KEPT_OPTIONS = (
 _EDGE_BYTES = 105
 _REFINED_EDGE_BYTES = 135
 _VERTEX_BYTES = 250
+# A part with more edges than that share of a new one is split, so that pieces of any part have at
+# most this share: groups of pieces then are about as large as each other.
+_TOO_LARGE, _PIECE = 1.25, 0.25
 # Matrices of pieces times pieces: rows read and written, their sums, and those to be grouped.
 _MATRICES = 5
 
@@ -73,7 +76,7 @@ def peak_bytes(manifest: Manifest, wish: Wish) -> int:
     dense = 0 if manifest.has_sparse_features else rows * manifest.num_features * 4
     dense += 4 * manifest.num_edge_features * manifest.num_edges // wish.num_parts
     # Rows that travel between pieces, and what grouping makes of them.
-    pieces = num_pieces(manifest.num_parts, wish.num_parts)
+    pieces = _num_pieces(manifest, wish.num_parts)
     matrices = _MATRICES * np.dtype(np.int64).itemsize * pieces**2
     # Whole, and once more in the parts or while they are checked.
     values = 2 * sum(
@@ -98,8 +101,9 @@ def repartition(
 
     Parts are split one at a time, by the best method that fits into memory, into pieces of about
     equal size. METIS groups pieces by the rows that travel between them; edges and roots come
-    along. Refinement then moves both where fewer rows travel. If the new number divides the old
-    one, whole parts are merged; if it is a multiple, each piece is a part.
+    along. Refinement then moves both where fewer rows travel. Where parts are of about equal size:
+    if the new number divides the old one, whole parts are merged; if it is a multiple, each piece
+    is a part.
 
     Args:
         directory: A partition directory.
@@ -182,6 +186,16 @@ def _options(manifest: Manifest, wish: Wish) -> dict[str, Any]:
     }
 
 
+def _num_pieces(manifest: Manifest, wanted: int) -> int:
+    """Say into how many pieces the parts must be split, which may be of unequal size."""
+    count = num_pieces(manifest.num_parts, wanted)
+    edges = np.array([part.num_edges for part in manifest.parts])
+    mean = edges.sum() / wanted
+    if edges.max() <= max(_TOO_LARGE * mean, 1):
+        return count
+    return max(count, int(np.maximum(np.ceil(edges / (_PIECE * mean)), 1).sum()))
+
+
 def _cut(
     gathered: Gathered,
     directory: str | os.PathLike[str],
@@ -193,7 +207,7 @@ def _cut(
     """Split parts into pieces and group these."""
     pieces, rows = gathered.assignment, None
     sizes = np.array([part.num_edges + part.num_roots for part in manifest.parts])
-    wanted = num_pieces(manifest.num_parts, wish.num_parts)
+    wanted = _num_pieces(manifest, wish.num_parts)
     if wanted > manifest.num_parts:
         clones = [part.num_roots + part.num_leaves for part in manifest.parts]
         counts = shares(sizes, np.maximum(clones, 1), wanted)

@@ -272,6 +272,20 @@ def test_a_users_own_parts_may_be_refined(distgnn, here):
     assert refined["options"]["assignment_of"] == "edges"
 
 
+def test_a_users_own_parts_get_the_balance_that_is_asked_for(distgnn, here):
+    source = "synthetic:rmat,scale=8"
+    np.save(here / "mine.npy", np.zeros(load(source).num_edges, np.int64))
+    command = ("partition", source, "--parts", 4, "--json", "--assignment", "mine.npy")
+    refined = ("--refine", "on", "--assignment-of", "edges")
+    plain = distgnn(*command, *refined, "--out", "a")
+    assert plain.json["edge_balance"] == 4
+    assert "above the " in plain.err
+    assert "that a balance of 1.05 allows; --imbalance pays with rows for balance" in plain.err
+    outcome = distgnn(*command, *refined, "--out", "b", "--imbalance", 1.1)
+    assert outcome.json["edge_balance"] <= 1.1
+    assert "above the " not in outcome.err
+
+
 def test_auto_says_what_it_chose_and_why(distgnn, ring):
     outcome = distgnn("partition", ring, "--parts", 2, "--out", "p", "--method", "auto")
     assert "method metis: metis takes about 0.00 GiB of " in outcome.err

@@ -223,6 +223,25 @@ def test_parts_of_unequal_size_are_split_in_proportion(tmp_path):
     assert found.quality["edge_balance"] <= 1.2
 
 
+@pytest.mark.parametrize(("num_parts", "wanted"), [(4, 4), (8, 4), (2, 4)])
+@pytest.mark.parametrize("share", [1.0, 0.4])
+def test_parts_of_unequal_size_get_the_balance_that_is_asked_for(
+    num_parts, wanted, share, tmp_path
+):
+    graph = planted(num_vertices=400, num_classes=8, homophily=0.9, seed=1)
+    rng = np.random.default_rng(0)
+    root_part = rng.integers(0, num_parts, graph.num_vertices).astype(np.int32)
+    root_part[rng.random(graph.num_vertices) < share] = 0
+    assignment = Assignment(num_parts, root_part[graph.dst], root_part)
+    quality = measure(graph, assignment)
+    write(tmp_path / "p", graph, assignment, method="m", options={}, seed=0, quality=quality)
+    found = again(tmp_path / "p", tmp_path / "q", wanted, imbalance=1.05)
+    assert found.quality["edge_balance"] <= 1.05
+    assert found.quality["halo_rows"] <= 2 * measure(graph, assign("metis", graph, 4)).halo_rows
+    plain = again(tmp_path / "p", tmp_path / "r", wanted, refine=False)
+    assert plain.quality["edge_balance"] <= 1.6
+
+
 def test_pieces_are_dealt_in_proportion_and_every_part_has_one():
     sizes, most = np.array([10, 1000, 490]), np.array([9, 9, 9])
     assert shares(sizes, most, 8).tolist() == [1, 5, 2]
