@@ -125,7 +125,9 @@ class Crew:
     def end(self) -> None:
         """Let the other ranks go, which also go where the folder is no longer there."""
         if self._ids and self._folder.is_dir():
-            self._tell(_END, [], {})
+            # On a full disk the others are not told, but see that this process ends.
+            with suppress(OSError):
+                self._tell(_END, [], {})
 
     def tasks(self) -> Iterator[Task]:
         """Give the tasks of a rank other than 0, until rank 0 has ended.
@@ -241,8 +243,13 @@ class Crew:
 def _write(path: Path, values: Mapping[str, Any]) -> None:
     """Write a file that is there whole or not at all."""
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.new")
-    temporary.write_text(json.dumps(dict(values)), encoding="utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_text(json.dumps(dict(values)), encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def _read(path: Path) -> dict[str, Any]:

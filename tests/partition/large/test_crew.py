@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -12,13 +13,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from large_graphs import write_folder
 from large_runs import communities
 
 from distgnn.datasets import InputError
 from distgnn.partition.large import crew as crew_module
-from distgnn.partition.large.crew import Crew
+from distgnn.partition.large.crew import Crew, Task
+from distgnn.partition.large.input import SourceText
+from distgnn.partition.large.pipeline import Places, assist
+from distgnn.partition.large.refining import TASK as REFINE
+from distgnn.partition.large.refining import WindowShare, WindowTask
 from distgnn.partition.large.work import CREW, WorkFolder
 
 NUM_PARTS = 8
@@ -301,6 +307,55 @@ def test_a_rank_that_failed_ends_the_first_with_its_sentence(tmp_path: Path) -> 
     with pytest.raises(InputError, match=r"^rank 1: no space left$"):
         crew.share("x", [0, 1], lambda item: None, is_done=lambda item: False)
     other.join(60)
+
+
+def test_an_end_that_a_full_disk_does_not_hold_hides_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(crew: Crew) -> None:
+        def write_text(path: Path, text: str, **options: Any) -> None:
+            path.write_bytes(text[:1].encode())
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(Path, "write_text", write_text)
+        try:
+            with pytest.raises(OSError, match="No space left"):
+                crew.share("x", [0, 1], lambda item: None, is_done=lambda item: False)
+            crew.end()
+        finally:
+            monkeypatch.undo()
+        # Nothing that is half written takes room.
+        assert not list(tmp_path.glob("*.new"))
+
+    assert on_threads(tmp_path, 2, fill) == [[], []]
+
+
+def test_a_rank_opens_the_source_once_and_only_for_items(
+    graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+    open_text = SourceText.open
+
+    def opening(given: SourceText, work: WorkFolder, progress: Any) -> Any:
+        opened.append(work.folder)
+        return open_text(given, work, progress)
+
+    monkeypatch.setattr(SourceText, "open", opening)
+    monkeypatch.setattr(WindowShare, "refine", lambda *_: None)
+    work = WorkFolder(tmp_path / "work", {})
+    work.record(arrays=str(graph))
+    work.save("root-part", np.zeros(1500, np.int32))
+    work.save("between", np.zeros((8, 8), np.int64))
+    facts = WindowTask([0], [0], 1, 0)._asdict()
+    crew = Crew(work.folder, 1, 2)
+    tasks = [Task(REFINE, facts, items) for items in ([], [[0, [0]]], [[1, [0]]])]
+    monkeypatch.setattr(crew, "tasks", lambda: iter(tasks[:1]))
+    places = Places(directory=tmp_path / "out", work=work.folder)
+    assist(lambda: SourceText(source=str(graph)), places, crew)
+    assert not opened
+    monkeypatch.setattr(crew, "tasks", lambda: iter(tasks))
+    assist(lambda: SourceText(source=str(graph)), places, crew)
+    assert opened == [work.folder]
 
 
 def test_ranks_that_do_not_see_each_other_do_not_wait_for_ever(
