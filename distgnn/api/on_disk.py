@@ -165,11 +165,14 @@ def partition_on_disk(asked: PartitionOptions, launch: Launch = SINGLE) -> Manif
     from distgnn.partition.methods.auto import USABLE_FRACTION
     from distgnn.partition.refine.refinement import EDGE_BALANCE
 
+    free = available_memory()
     settings = Settings(
         num_parts=asked.parts,
         seed=asked.seed,
-        memory_bytes=asked.memory or int(USABLE_FRACTION * available_memory() / launch.local_size),
+        memory_bytes=asked.memory or int(USABLE_FRACTION * free / launch.local_size),
         is_memory_given=asked.memory is not None,
+        ranks_per_host=launch.local_size,
+        available_bytes=free,
         edge_balance=EDGE_BALANCE if asked.imbalance is None else asked.imbalance,
         is_refining=asked.refine is not False,
         order=asked.order,

@@ -64,6 +64,10 @@ class Settings:
     """Bytes that the process may take, about."""
     is_memory_given: bool = True
     """Whether an interrupted run with another bound is another one; else its bound is kept."""
+    ranks_per_host: int = 1
+    """Ranks that share `available_bytes`."""
+    available_bytes: int | None = None
+    """Bytes that are free on a host, which a bound that is kept may not pass; None to trust it."""
     edge_balance: float = EDGE_BALANCE
     """Largest part's edges over the mean that is aimed at."""
     is_refining: bool = True
@@ -164,10 +168,15 @@ def assist(given: Callable[[], SourceText], places: Places, crew: Crew) -> None:
     Raises:
         InputError: If the disk is full, or files are damaged.
     """
+    source: GraphOnDisk | None = None
     try:
         for task in crew.tasks():
+            if not task.items:
+                continue
+            # What is recorded changes from task to task, the source does not.
             work = WorkFolder.shared(places.work)
-            source = given().open(work, None)
+            if source is None:
+                source = given().open(work, None)
             dtype = record_of(source.edges.num_vertices, has_position=source.has_edge_values)
             piles, placed = (Piles(places.work, name, dtype) for name in PILES)
             if task.kind == REFINE:
@@ -249,6 +258,7 @@ class _Run:
         if self.work["memory_bytes"] is None:
             self.work.record(memory_bytes=settings.memory_bytes)
         self.memory_bytes = int(self.work["memory_bytes"])
+        self._check_memory()
         self.budget: Budget = budget_of(source, settings.num_parts, self.memory_bytes)
         dtype = record_of(source.edges.num_vertices, has_position=source.has_edge_values)
         self.piles, self.placed = (Piles(places.work, name, dtype) for name in PILES)
@@ -275,6 +285,20 @@ class _Run:
             deal_bytes=0 if self.work["is_dealt"] else self.source.features_bytes,
         )
         return f"{time_s / 3600:.1f} hours" if time_s > 3600 else f"{time_s / 60:.1f} minutes"
+
+    def _check_memory(self) -> None:
+        """Refuse a bound of an interrupted run that more ranks on a host cannot keep together."""
+        ranks, free = self.settings.ranks_per_host, self.settings.available_bytes
+        if free is None or self.settings.is_memory_given or ranks == 1:
+            return
+        if self.memory_bytes * ranks > free:
+            fitting = max(free // self.memory_bytes, 1)
+            raise InputError(
+                f"work folder {str(self.places.work)!r} was begun with "
+                f"{self.memory_bytes / 2**30:.2g} GiB of memory for each rank, but the {ranks} "
+                f"ranks on this host have {free / 2**30:.2g} GiB; start at most {fitting} on a "
+                "host to go on, or remove the folder to start again"
+            )
 
     def _check_disk(self, record_bytes: int) -> int:
         """Refuse if the disk lacks room; else return what will be taken."""

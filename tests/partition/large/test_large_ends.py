@@ -187,6 +187,27 @@ def test_a_bound_of_memory_that_was_not_given_is_kept(tmp_path: Path) -> None:
     assert manifest.options["memory_bytes"] == 1 << 30
 
 
+def test_a_bound_that_more_ranks_on_a_host_cannot_keep_is_an_input_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(200)), tmp_path / "out"
+    begun = {"is_memory_given": False, "memory_bytes": 6 << 30}
+    with monkeypatch.context() as patch:
+        patch.setattr("distgnn.partition.large.pipeline._Run.count", stop_here)
+        with pytest.raises(StoppedError):
+            run(folder, out, **begun)
+    sentence = r"begun with 6 GiB .* but the 3 ranks on this host have 13 GiB; start at most 2 on a"
+    more = {"is_memory_given": False, "memory_bytes": 3 << 30, "available_bytes": 13 << 30}
+    with pytest.raises(InputError, match=sentence):
+        run(folder, out, ranks_per_host=3, **more)
+    manifest = run(folder, out, ranks_per_host=2, **more)
+    assert manifest.options["memory_bytes"] == 6 << 30
+
+
+def stop_here(*_: Any) -> None:
+    raise StoppedError
+
+
 @pytest.mark.parametrize(("out", "work"), [("p", "p/work"), ("work/p", "work"), ("p", "p")])
 def test_a_work_folder_in_the_partition_is_an_input_error(
     out: str, work: str, tmp_path: Path
