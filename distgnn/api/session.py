@@ -505,8 +505,8 @@ class Session:
         for parameter in trainable(self._models):
             if parameter not in self._watched:
                 self._watched.add(parameter)
-                hook = parameter.register_post_accumulate_grad_hook(self._note_gradient)
-                self._watches.append(hook)
+                watch: Any = parameter.register_post_accumulate_grad_hook
+                self._watches.append(watch(self._note_gradient))
 
     def _note_gradient(self, parameter: Any) -> None:
         if not self._is_summing:
