@@ -77,6 +77,6 @@ def repartition_directory(
     say(f"memory: about {human_bytes(peak)} at the peak, of {human_bytes(free)} that are free")
     with noting_compilation(say):
         manifest = repartition(
-            *(directory, out, wish), available_bytes=free, overwrite=overwrite, progress=say
+            *(directory, out, wish), available=available_memory, overwrite=overwrite, progress=say
         )
     return Repartitioned(manifest, peak)

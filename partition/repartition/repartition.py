@@ -16,7 +16,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition import assign, orders
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.directory.manifest import Manifest
+from distgnn.partition.directory.manifest import Manifest, PartCounts
 from distgnn.partition.directory.store import check_target, read_manifest, read_part, write
 from distgnn.partition.methods import auto
 from distgnn.partition.quality import measure
@@ -36,6 +36,10 @@ _KEPT_OPTIONS = (
 _EDGE_BYTES = 105
 _REFINED_EDGE_BYTES = 135
 _VERTEX_BYTES = 250
+# While a part is split: of each edge its ends, weight or type, part and piece; and the part's own
+# edges once as they are stored and once as a graph.
+_HELD_EDGE_BYTES = 40
+_LOCAL_EDGE_BYTES = 24
 # A part with more edges than that share of a new one is split, so that pieces of any part have at
 # most this share: groups of pieces then are about as large as each other.
 _TOO_LARGE, _PIECE = 1.25, 0.25
@@ -85,7 +89,17 @@ def peak_bytes(manifest: Manifest, wish: Wish) -> int:
         if name.endswith(("/labels.npy", "/vertex_id.npy"))
     )
     vertices = _VERTEX_BYTES * manifest.num_vertices + values
-    return per_edge * manifest.num_edges + vertices + 20 * nnz + dense + matrices
+    edges = per_edge * manifest.num_edges
+    if pieces > manifest.num_parts:
+        held = _HELD_EDGE_BYTES * manifest.num_edges
+        edges = max(edges, held + max(map(_splitting_bytes, manifest.parts)))
+    return edges + vertices + 20 * nnz + dense + matrices
+
+
+def _splitting_bytes(part: PartCounts) -> int:
+    """Estimate what the best method takes to split a part."""
+    by_method = auto.NEEDS[0].bytes(part.num_roots + part.num_leaves, part.num_edges)
+    return _LOCAL_EDGE_BYTES * part.num_edges + by_method
 
 
 def repartition(
@@ -93,7 +107,7 @@ def repartition(
     out: str | os.PathLike[str],
     wish: Wish,
     *,
-    available_bytes: int,
+    available: Callable[[], int],
     overwrite: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Manifest:
@@ -109,7 +123,7 @@ def repartition(
         directory: A partition directory.
         out: Where the other one goes.
         wish: How it is cut.
-        available_bytes: Memory that is free.
+        available: Returns the bytes that are free, beside what is held by then.
         overwrite: Whether an existing partition directory may be replaced.
         progress: Called with one line of text after each stage.
 
@@ -129,7 +143,7 @@ def repartition(
     check_room(beside / Path(out).name, 2 * feature_bytes(manifest))
     gathered = gather(directory, manifest, scratch=beside)
     watch.note(f"gathered {manifest.num_edges} edges from {manifest.num_parts} parts")
-    assignment = _cut(gathered, directory, manifest, wish, available_bytes, watch)
+    assignment = _cut(gathered, directory, manifest, wish, available, watch)
     if wish.refine:
         from distgnn.partition.refine.refinement import refine_after
 
@@ -201,7 +215,7 @@ def _cut(
     directory: str | os.PathLike[str],
     manifest: Manifest,
     wish: Wish,
-    available_bytes: int,
+    available: Callable[[], int],
     watch: Stopwatch,
 ) -> Assignment:
     """Split parts into pieces and group these."""
@@ -211,7 +225,7 @@ def _cut(
     if wanted > manifest.num_parts:
         clones = [part.num_roots + part.num_leaves for part in manifest.parts]
         counts = shares(sizes, np.maximum(clones, 1), wanted)
-        pieces = _split(gathered, directory, manifest, counts, (wish.seed, available_bytes))
+        pieces = _split(gathered, directory, manifest, counts, (wish.seed, available))
         watch.note(f"split into {pieces.num_parts} pieces")
     else:
         rows = np.add(manifest.quality["read_rows"], manifest.quality["write_rows"])
@@ -236,10 +250,10 @@ def _split(
     directory: str | os.PathLike[str],
     manifest: Manifest,
     counts: NDArray[np.int64],
-    seed_and_memory: tuple[int, int],
+    seed_and_memory: tuple[int, Callable[[], int]],
 ) -> Assignment:
     """Split each part alone into so many pieces."""
-    seed, available_bytes = seed_and_memory
+    seed, available = seed_and_memory
     first = np.concatenate([[0], np.cumsum(counts)])
     edge_piece = first[gathered.assignment.edge_part].astype(np.int32)
     root_piece = first[gathered.assignment.root_part].astype(np.int32)
@@ -251,7 +265,7 @@ def _split(
             src=part.indices.astype(np.int64),
             dst=np.repeat(np.arange(part.num_clones), np.diff(part.indptr)),
         )
-        method = auto.choose(local.num_vertices, local.num_edges, available_bytes).method
+        method = auto.choose(local.num_vertices, local.num_edges, available()).method
         found = assign(method, local, int(counts[number]), seed=seed, refine=False)
         edges = slice(int(gathered.start[number]), int(gathered.start[number + 1]))
         edge_piece[edges] += found.edge_part

@@ -55,7 +55,7 @@ def test_a_directory_holds_them_and_other_parts_keep_them(graph, tmp_path):
     manifest, parts = store(tmp_path / "three", graph, 3)
     assert manifest.has_links
     check_links(parts, graph)
-    repartition(tmp_path / "three", tmp_path / "two", Wish(num_parts=2), available_bytes=1 << 30)
+    repartition(tmp_path / "three", tmp_path / "two", Wish(num_parts=2), available=lambda: 1 << 30)
     check_links([read_part(tmp_path / "two", number) for number in range(2)], graph)
 
 

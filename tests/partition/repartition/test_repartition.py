@@ -20,6 +20,7 @@ from distgnn.datasets.planted import planted
 from distgnn.partition import assign
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.directory.store import read_manifest, read_part, write
+from distgnn.partition.methods import auto
 from distgnn.partition.quality import measure
 from distgnn.partition.repartition.gather import gather
 from distgnn.partition.repartition.regroup import group, num_pieces, shares
@@ -37,7 +38,7 @@ def store(folder, graph, num_parts, *, method="random"):
 
 
 def again(folder, out, num_parts, **wish):
-    return repartition(folder, out, Wish(num_parts=num_parts, **wish), available_bytes=GIB)
+    return repartition(folder, out, Wish(num_parts=num_parts, **wish), available=lambda: GIB)
 
 
 def sorted_edges(graph):
@@ -271,7 +272,7 @@ def test_pieces_that_exchange_many_rows_are_grouped():
 def test_a_directory_cannot_be_its_own_target(tmp_path):
     folder = store(tmp_path / "p", make_graph(), 2)
     with pytest.raises(InputError, match="is the partition that is read"):
-        repartition(folder, folder, Wish(num_parts=3), available_bytes=GIB, overwrite=True)
+        repartition(folder, folder, Wish(num_parts=3), available=lambda: GIB, overwrite=True)
 
 
 def test_a_damaged_part_is_found_and_nothing_is_left_behind(tmp_path):
@@ -313,7 +314,9 @@ def test_the_predicted_peak_grows_with_the_graph(tmp_path):
     )
     wish = Wish(num_parts=3)
     assert peak_bytes(large, wish) > peak_bytes(small, wish) > 0
-    assert peak_bytes(large, Wish(num_parts=3, refine=False)) < peak_bytes(large, wish)
+    # Where parts are split, that may take the most.
+    plain, refined = (Wish(num_parts=1, refine=is_refining) for is_refining in (False, True))
+    assert peak_bytes(large, plain) < peak_bytes(large, refined)
 
 
 def test_values_of_0_and_1_stay_values(tmp_path):
@@ -340,3 +343,36 @@ def test_the_predicted_peak_counts_labels_and_pieces(tmp_path):
     other = dataclasses.replace(manifest, files=files)
     assert peak_bytes(other, wish) == peak_bytes(manifest, wish) + 2000
     assert peak_bytes(manifest, Wish(num_parts=1001)) > 5 * 8 * 1001**2
+
+
+def test_the_predicted_peak_counts_the_split_of_a_part_beside_the_graph(tmp_path):
+    manifest = read_manifest(store(tmp_path / "p", make_graph(num_vertices=400), 1))
+    (part,) = manifest.parts
+    needed = auto.NEEDS[0].bytes(part.num_roots, part.num_edges)
+    # One part is not split where it stays one.
+    whole, split = (peak_bytes(manifest, Wish(num_parts=count)) for count in (1, 2))
+    assert whole < split
+    assert split >= needed + 40 * manifest.num_edges
+
+
+def test_the_method_is_chosen_by_the_memory_beside_the_graph(tmp_path, monkeypatch):
+    folder = store(tmp_path / "p", make_graph(num_vertices=60), 2)
+    steps = []
+    choose = auto.choose
+
+    def gathering(*arguments, **options):
+        steps.append("gather")
+        return gather(*arguments, **options)
+
+    def available():
+        steps.append("ask")
+        return GIB
+
+    def choosing(num_vertices, num_edges, available_bytes):
+        steps.append(available_bytes)
+        return choose(num_vertices, num_edges, available_bytes)
+
+    monkeypatch.setattr("distgnn.partition.repartition.repartition.gather", gathering)
+    monkeypatch.setattr(auto, "choose", choosing)
+    repartition(folder, tmp_path / "q", Wish(num_parts=4), available=available)
+    assert steps == ["gather", "ask", GIB, "ask", GIB]
