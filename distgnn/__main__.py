@@ -88,7 +88,7 @@ def _is_of_loading(error: Exception) -> bool:
             return True
         trace = trace.tb_next
     # The interpreter takes its own frames out of these.
-    return isinstance(error, (ImportError, SyntaxError, MemoryError))
+    return isinstance(error, (ImportError, SyntaxError, MemoryError, SystemError))
 
 
 def _is_memory_refused() -> bool:

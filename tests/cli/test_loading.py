@@ -76,6 +76,18 @@ def test_a_bug_is_no_want_of_memory_where_memory_is_limited(monkeypatch):
         program.main()
 
 
+def test_an_error_of_the_interpreter_is_want_of_memory_where_memory_is_limited(monkeypatch, capfd):
+    def fail():
+        raise SystemError("<built-in function compile> returned NULL without setting an exception")
+
+    monkeypatch.setattr("distgnn.cli.main", fail)
+    with pytest.raises(SystemError, match="returned NULL"):
+        program.main()
+    monkeypatch.setattr(program, "_is_memory_refused", lambda: True)
+    assert program.main() == 2
+    assert "there is not enough memory to load the program (SystemError)" in capfd.readouterr().err
+
+
 def test_modules_of_the_working_directory_are_not_those_of_python(tmp_path):
     for name in ("argparse", "dataclasses", "json", "mmap", "random", "signal", "typing"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('of the user')\n")
