@@ -105,7 +105,7 @@ def read_edge_list(
         left_out[Path(vertices)] = list(vertex_table.unused)
         unused += vertex_table.unused
         fields |= vertex_table.fields
-        ids, wanted = _same_kind(vertex_table.ids, ends)
+        ids, wanted = _same_kind(vertex_table.ids, ends, table, found)
         src, dst = (_positions(end, ids, table, Path(vertices)) for end in wanted)
     if ids.size == 0:
         raise InputError(f"{path} has no edges; give at least one edge, or a vertex table")
@@ -385,11 +385,14 @@ def _number(src_id: Ids, dst_id: Ids) -> tuple[Ids, NDArray[np.int64], NDArray[n
     return ids, src, dst
 
 
-def _same_kind(ids: Ids, ends: list[Ids]) -> tuple[Ids, list[Ids]]:
+def _same_kind(
+    ids: Ids, ends: list[Ids], table: Table, columns: EdgeColumns
+) -> tuple[Ids, list[Ids]]:
     """Return the ids of the vertices and of the edges, all as texts if one of them is."""
     if all(array.dtype.kind == "i" for array in (ids, *ends)):
         return ids, ends
-    return ids.astype(np.str_), [end.astype(np.str_) for end in ends]
+    # From the table, as the integer 1 may be written 1.0 there, and so among the vertices.
+    return ids.astype(np.str_), [table.strings(i) for i in (columns.source, columns.target)]
 
 
 def _positions(wanted: Ids, ids: Ids, table: Table, vertices: Path) -> NDArray[np.int64]:

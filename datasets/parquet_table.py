@@ -11,7 +11,7 @@ import numpy as np
 
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.files import check_room
-from distgnn.datasets.text_table import MAX_FIELD_BYTES, Kind, no_value
+from distgnn.datasets.text_table import MAX_FIELD_BYTES, Kind, no_value, whole_numbers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BYTES_PER_VALUE = 8
-_NUMBERS = ("int", "uint", "float", "double", "halffloat", "bool")
+_FLOATS = ("float", "double", "halffloat")
+_NUMBERS = ("int", "uint", *_FLOATS, "bool")
+_FIRST_ROUNDED = 2**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +66,17 @@ class ParquetTable:
         if array.size and int(array.max()) > np.iinfo(np.int64).max:
             return None
         return np.asarray(array, dtype=np.int64)
+
+    def whole_numbers(self, column: int) -> NDArray[np.int64] | None:
+        """Return a column as (num_rows,) int64, or None if it has other values than 1 and 1.0."""
+        values = self.columns[column]
+        if not str(values.type).startswith(_FLOATS):
+            return whole_numbers_of(self.strings(column))
+        array = np.asarray(values.to_numpy(), dtype=np.float64)
+        # Beyond, a float stands for several integers; NaN compares as false.
+        if not (np.abs(array) < _FIRST_ROUNDED).all() or (array != np.trunc(array)).any():
+            return None
+        return array.astype(np.int64)
 
     def strings(self, column: int) -> NDArray[np.str_]:
         """Return a column as (num_rows,) str; null becomes the empty text.

@@ -11,7 +11,7 @@ import numpy as np
 from distgnn.datasets._checks import MOST_TYPES
 from distgnn.datasets.columns import FLAGS
 from distgnn.datasets.errors import InputError
-from distgnn.datasets.tables import read_ids
+from distgnn.datasets.tables import read_keys
 from distgnn.datasets.text_table import MISSING_WORDS
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def read_relations(table: Table, column: int) -> dict[str, Any]:
     Raises:
         InputError: If an edge has no type, or there are too many types.
     """
-    (values,) = read_ids(table, [column], "type")
+    (values,) = read_keys(table, [column], "type")
     if values.size == 0:
         return {}
     distinct, position = np.unique(values, return_inverse=True)
@@ -75,7 +75,7 @@ class SlicedRelations:
         Raises:
             InputError: If an edge has no type, or there are too many types.
         """
-        (values,) = read_ids(table, [column], "type")
+        (values,) = read_keys(table, [column], "type")
         self._are_integers &= values.dtype.kind == "i"
         distinct, position, counts = np.unique(values, return_inverse=True, return_counts=True)
         # An integer is written in one way alone, so its text in another slice is the same type.

@@ -31,6 +31,7 @@ _LOGGER = logging.getLogger(__name__)
 _QUOTE, _MINUS, _ZERO, _NEWLINE, _COMMENT, _SPACE = (ord(c) for c in '"-0\n# ')
 _DELIMITERS = (",", "\t", ";", " ")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
+_WHOLE_NUMBER = re.compile(r"(?:0|-?[1-9][0-9]{0,17})(?:\.0*)?")
 _UNDERSCORE = ord("_")
 # A control character is a blank, as it is where fields are cut out.
 _ROW = re.compile(rb"(?m)^(?!#)[^\n]*[^\x00-\x20][^\n]*$")
@@ -111,6 +112,10 @@ class TextTable:
             value[rows] = value[rows] * 10 + digit
         np.negative(value, out=value, where=is_negative)
         return value
+
+    def whole_numbers(self, column: int) -> NDArray[np.int64] | None:
+        """Return a column as (num_rows,) int64, or None if one is neither like 1 nor like 1.0."""
+        return whole_numbers_of(self.strings(column))
 
     def strings(self, column: int) -> NDArray[np.str_]:
         """Return a column as (num_rows,) str.
@@ -223,6 +228,14 @@ class TextTable:
             index = np.where(inside, start[rows, None] + offsets, 0)
             fields[rows] = np.where(inside, self.buffer[index], 0)
         return fields.view(f"S{width}").reshape(-1)
+
+
+def whole_numbers_of(texts: NDArray[np.str_]) -> NDArray[np.int64] | None:
+    """Return texts like 1 and 1.0 as (num_rows,) int64, or None if one is of another kind."""
+    if not all(_WHOLE_NUMBER.fullmatch(text) for text in texts):
+        return None
+    whole: NDArray[np.int64] = np.char.partition(texts, ".")[..., 0].astype(np.int64)
+    return whole
 
 
 def no_value(table: Any, column: int, row: int) -> InputError:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -201,3 +202,38 @@ def test_numbers_of_rows_are_no_features_of_edges(tmp_path: Path) -> None:
     assert graph.edge_features is not None
     assert graph.edge_features.tolist() == [[2.0], [3.0]]
     assert graph.unused == ("",)
+
+
+@pytest.mark.parametrize("text", ["src,dst\n1.0,2\n2.0,3\n", "1.0,2.0\n2.00,3\n"])
+def test_whole_numbers_with_a_point_are_integer_ids(tmp_path: Path, text: str) -> None:
+    graph = read_edge_list(write(tmp_path, "toy.csv", text))
+    assert original_edges(graph) == [(1, 2), (2, 3)]
+
+
+def test_ids_like_versions_match_those_of_the_vertex_table(tmp_path: Path) -> None:
+    vertices = write(tmp_path, "v.csv", "id\n1.0\n1.1\n2.0\n")
+    graph = read_edge_list(write(tmp_path, "e.csv", "src,dst\n1.0,2.0\n"), vertices=vertices)
+    assert original_edges(graph) == [("1.0", "2.0")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0,1\n1,NA\n2,0\n", "line 2 of .* has the id 'NA' in column 2, which becomes a vertex: "),
+        ("src,dst\n0,1\n1,2\nsrc,dst\n2,0\n", "line 4 of .* has the id 'src' in .*'src', so ids"),
+        ("0,1\n1,01\n2,x\n", "line 3 of .* has the id 'x' in column 2, so ids are texts, but most"),
+    ],
+)
+def test_an_id_that_makes_all_texts_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, message: str
+) -> None:
+    read_edge_list(write(tmp_path, "toy.csv", text))
+    assert re.search(message, caplog.messages[0])
+
+
+@pytest.mark.parametrize("text", ["01,02\n02,03\n", "ann,bob\nbob,7\n", "0,1\n1,2\n"])
+def test_ids_of_one_kind_are_not_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    read_edge_list(write(tmp_path, "toy.csv", text))
+    assert not caplog.messages

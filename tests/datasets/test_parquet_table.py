@@ -119,3 +119,16 @@ def test_missing_pyarrow_is_an_input_error_that_says_how_to_install_it(
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(InputError, match=r"needs pyarrow.*; run pip install distgnn\[parquet\]"):
         read_parquet(path)
+
+
+def test_whole_floats_are_integer_ids(tmp_path: Path) -> None:
+    graph = read_edge_list(write(tmp_path, "e", {"src": [4.0, 6.0], "dst": [6, 4]}))
+    assert graph.vertex_id is not None
+    assert graph.vertex_id.tolist() == [4, 6]
+    assert graph.src.tolist() == [0, 1]
+
+
+def test_nan_among_ids_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    read_edge_list(write(tmp_path, "e", {"src": [4.0, float("nan")], "dst": [6, 4]}))
+    assert "row 1 of" in caplog.messages[0]
+    assert "has the id 'nan' in column 'src', which becomes a vertex" in caplog.messages[0]
