@@ -148,7 +148,9 @@ class _Column:
     def learn(self, table: Table) -> None:
         """Look at the kind of values in a slice."""
         if self.kind not in ("numbers", "texts"):
-            self.kind = _joined(self.kind, table.kind(self._number, self._words))
+            self.kind = _joined(
+                self.kind, table.kind(self._number, self._words), fills=self._impute is not None
+            )
 
     def read(self, table: Table, target: NDArray[np.float32]) -> None:
         """Read a slice into (num_rows,) numbers; NaN for missing ones."""
@@ -162,7 +164,7 @@ class _Column:
         values = table.floats(
             self._number,
             has_gaps=self._impute is not None or not has_numbers,
-            missing=self._words,
+            missing=MISSING_WORDS,
             are_numbers=has_numbers,
         )
         assert values is not None, self.kind
@@ -204,11 +206,11 @@ class _Column:
         return None
 
 
-def _joined(before: Kind, kind: Kind) -> Kind:
+def _joined(before: Kind, kind: Kind, *, fills: bool) -> Kind:
     """Return the kind of a column that goes on; neither numbers nor texts become another."""
-    if kind in ("empty", before):
+    if kind in ("empty", before) or (fills and (before, kind) == ("truths", "missing")):
         return before
-    if before == "empty" or (before == "missing" and kind == "numbers"):
+    if before == "empty" or (before == "missing" and (kind == "numbers" or fills)):
         return kind
     # True and False count as numbers only where a column has nothing else.
     return "texts"

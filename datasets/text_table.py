@@ -42,6 +42,7 @@ MAX_FIELD_BYTES = 4096
 """Longest field of a table."""
 MISSING_WORDS = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none")
 """Texts that programs write for a missing value."""
+_MISSING = [word.encode() for word in MISSING_WORDS]
 Kind = Literal["empty", "missing", "truths", "numbers", "texts"]
 """Kinds of columns: without values, without but words for missing ones, True and False, ..."""
 _TRUTHS = (b"True", b"False", b"TRUE", b"FALSE", b"true", b"false")
@@ -142,16 +143,20 @@ class TextTable:
 
         Args:
             column: Its number.
-            missing: Texts that stand for a missing value.
+            missing: Texts that stand for a missing value beside True and False.
         """
         fields = self._gather(column)
         is_missing = self.is_empty(column)
-        if np.isin(fields, (*_TRUTHS, b"")).all():
-            return "empty" if is_missing.all() else "truths"
-        is_missing = is_missing | np.isin(fields, [word.encode() for word in missing])
         if is_missing.all():
+            return "empty"
+        words = [word.encode() for word in missing]
+        is_open = is_missing | np.isin(fields, _MISSING)
+        has_truths_alone = bool(np.isin(fields, (*_TRUTHS, b"", *words)).all())
+        if has_truths_alone and not is_open.all():
+            return "truths"
+        first = int(np.argmin(is_open if not is_open.all() else is_missing))
+        if is_open.all() and (missing or not _is_number(fields[[first]])):
             return "missing"
-        first = int(np.argmin(is_missing))
         if _is_number(fields[[first]]):
             return "numbers"
         warn_of_comma(self, column, first, fields[first].decode(errors="replace"))
@@ -165,7 +170,9 @@ class TextTable:
         missing: Sequence[str] = (),
         are_numbers: bool = False,
     ) -> NDArray[np.float64] | None:
-        """Return a column as (num_rows,) float64, or None if its first value is not a number.
+        """Return a column as (num_rows,) float64, or None if it has no numbers.
+
+        Its first value that neither is missing nor a word for that decides.
 
         True and False, in any letters, are 1 and 0 where a column has nothing else.
 
@@ -180,14 +187,16 @@ class TextTable:
             InputError: If the first value is a number and another one is not or is missing.
         """
         fields = self._gather(column)
-        fields = fields if are_numbers else _digits_of_truths(fields)
+        words = [word.encode() for word in missing] if has_gaps else []
+        fields = fields if are_numbers else _digits_of_truths(fields, words)
         is_empty = self.is_empty(column)
-        if has_gaps and missing:
-            is_empty = is_empty | np.isin(fields, [word.encode() for word in missing])
+        if words:
+            is_empty = is_empty | np.isin(fields, words)
         rows: Any = np.flatnonzero(~is_empty) if has_gaps else slice(None)
         given = fields[rows]
         if given.size and not are_numbers:
-            first = int(np.argmin(is_empty))
+            is_open = is_empty | np.isin(fields, _MISSING)
+            first = int(np.argmin(is_empty if is_open.all() else is_open))
             if not _is_number(fields[[first]]):
                 warn_of_comma(self, column, first, fields[first].decode(errors="replace"))
                 return None
@@ -446,13 +455,13 @@ def _row_text(table: TextTable, row: int) -> list[str]:
     return [table.buffer[s : s + n].tobytes().decode(errors="replace") for s, n in bounds]
 
 
-def _digits_of_truths(fields: NDArray[np.bytes_]) -> NDArray[np.bytes_]:
-    """Return true and false as 1 and 0; other fields, and those beside others, as they are."""
+def _digits_of_truths(fields: NDArray[np.bytes_], words: list[bytes]) -> NDArray[np.bytes_]:
+    """Return true and false as 1 and 0, where there is nothing else but words for missing ones."""
     # Cheap for columns of numbers, as most are.
-    if not np.isin(fields[:1], (*_TRUTHS, b"")).any():
+    if not np.isin(fields[:1], (*_TRUTHS, b"", *words)).any():
         return fields
     is_true, is_false = (np.isin(fields, words) for words in (_TRUTHS[::2], _TRUTHS[1::2]))
-    has_others = not (is_true | is_false | (fields == b"")).all()
+    has_others = not (is_true | is_false | np.isin(fields, [b"", *words])).all()
     return fields if has_others else np.where(is_true, b"1", np.where(is_false, b"0", fields))
 
 

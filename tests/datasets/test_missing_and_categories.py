@@ -178,3 +178,16 @@ def test_columns_that_are_left_out_are_told_with_their_own_file(
         f"{tmp_path / 'e.csv'}: columns that are not used: note",
         f"{tmp_path / 'v.csv'}: columns that are not used: name",
     ]
+
+
+@pytest.mark.parametrize("rows", ["1,NA\n2,5\n", "1,5\n2,NA\n"])
+def test_a_missing_number_is_refused_in_any_row(tmp_path: Path, rows: str) -> None:
+    with pytest.raises(InputError, match=r"has 'NA' in .* 'x'; .*, or give --impute"):
+        read(tmp_path, f"id,x\n{rows}")
+
+
+@pytest.mark.parametrize("values", ["True,NA,False", "NA,True,False", "True,,False"])
+def test_words_for_missing_values_beside_truths_are_filled(tmp_path: Path, values: str) -> None:
+    text = "".join(f"{row},{value}\n" for row, value in enumerate(values.split(",")))
+    features = read(tmp_path, f"id,x\n{text}", impute="mean").fields["features"]
+    assert sorted(features[:, 0].tolist()) == [0, 0.5, 1]
