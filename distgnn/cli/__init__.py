@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distgnn import __version__
 from distgnn.api.environment import prepare_environment
@@ -139,10 +139,10 @@ def _come(arguments: argparse.Namespace) -> None:
 
 def _sentence_of(error: Exception) -> tuple[str, int] | None:
     """Return the sentence and the exit status of an error; None if it is a bug of ours."""
-    from distgnn.training.loop.stop import StoppedError
-
-    if isinstance(error, StoppedError):
-        return str(error), error.exit_status
+    # A module that is not loaded has raised nothing, and memory may be refused to load it.
+    stopped: Any = getattr(sys.modules.get("distgnn.training.loop.stop"), "StoppedError", ())
+    if isinstance(error, stopped):
+        return str(error), int(error.exit_status)
     if isinstance(error, PeerError):
         return str(error), EXIT_RETRY
     shown = as_input_error(error)

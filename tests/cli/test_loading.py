@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from distgnn import __main__ as program
+from distgnn import cli
 
 # Does something as a module is about to be imported, whatever the load of the machine.
 STRUCK = """
@@ -86,6 +87,12 @@ def test_an_error_of_the_interpreter_is_want_of_memory_where_memory_is_limited(m
     monkeypatch.setattr(program, "_is_memory_refused", lambda: True)
     assert program.main() == 2
     assert "there is not enough memory to load the program (SystemError)" in capfd.readouterr().err
+
+
+def test_no_module_is_loaded_to_tell_that_memory_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distgnn.training.loop.stop", None)
+    sentence, status = cli._sentence_of(MemoryError("no room"))
+    assert ("memory" in sentence, status) == (True, 2)
 
 
 def test_modules_of_the_working_directory_are_not_those_of_python(tmp_path):
