@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _BYTES_PER_VALUE = 8
 _FLOATS = ("float", "double", "halffloat")
-_NUMBERS = ("int", "uint", *_FLOATS, "bool")
+_NUMBERS = ("int", "uint", *_FLOATS, "bool", "decimal")
 _FIRST_ROUNDED = 2**53
 
 
@@ -60,6 +60,12 @@ class ParquetTable:
     def integers(self, column: int) -> NDArray[np.int64] | None:
         """Return a column as (num_rows,) int64, or None if it has another type or nulls."""
         values = self.columns[column]
+        if str(values.type).startswith("decimal") and values.type.scale == 0:
+            arrow = importlib.import_module("pyarrow")
+            try:
+                values = values.cast("int64")
+            except arrow.ArrowInvalid:  # beyond int64
+                return None
         if values.null_count or not str(values.type).startswith(("int", "uint")):
             return None
         array = values.to_numpy()

@@ -35,8 +35,8 @@ _WHOLE_NUMBER = re.compile(r"(?:0|-?[1-9][0-9]{0,17})(?:\.0*)?")
 _UNDERSCORE = ord("_")
 # A control character is a blank, as it is where fields are cut out.
 _ROW = re.compile(rb"(?m)^(?!#)[^\n]*[^\x00-\x20][^\n]*$")
-# 18 digits always fit int64; longer ids are kept as strings.
-_MAX_DIGITS = 18
+# 19 digits always fit uint64; ids beyond int64 are kept as strings.
+_MAX_DIGITS = 19
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 MAX_FIELD_BYTES = 4096
 """Longest field of a table."""
@@ -88,7 +88,7 @@ class TextTable:
     def integers(self, column: int) -> NDArray[np.int64] | None:
         """Return a column as (num_rows,) int64, or None if a field is not a plain integer.
 
-        A plain integer has at most 18 digits, an optional minus and no leading zero, so that two
+        A plain integer is at most 2^63-1, with an optional minus and no leading zero, so that two
         different texts are never the same id.
         """
         start, length = self.start[column], self.length[column]
@@ -104,13 +104,16 @@ class TextTable:
         leading_zero = self.buffer[begin] == _ZERO
         if (leading_zero & ((digits > 1) | is_negative)).any():
             return None
-        value = np.zeros(self.num_rows, dtype=np.int64)
+        number = np.zeros(self.num_rows, dtype=np.uint64)
         for position in range(int(digits.max())):
             rows = slice(None) if position < digits.min() else np.flatnonzero(position < digits)
             digit = self.buffer[begin[rows] + position] - _ZERO  # uint8: below '0' wraps round
             if digit.max() > 9:
                 return None
-            value[rows] = value[rows] * 10 + digit
+            number[rows] = number[rows] * np.uint64(10) + digit
+        if int(number.max()) > np.iinfo(np.int64).max:
+            return None
+        value = number.view(np.int64)
         np.negative(value, out=value, where=is_negative)
         return value
 

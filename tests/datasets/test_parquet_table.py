@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,21 @@ def test_nan_among_ids_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     read_edge_list(write(tmp_path, "e", {"src": [4.0, float("nan")], "dst": [6, 4]}))
     assert "row 1 of" in caplog.messages[0]
     assert "has the id 'nan' in column 'src', which becomes a vertex" in caplog.messages[0]
+
+
+def test_decimals_are_numbers(tmp_path: Path) -> None:
+    decimals = pa.array([Decimal("1.50"), Decimal("2.25")], type=pa.decimal128(10, 2))
+    ids = pa.array([Decimal(4), Decimal(6)], type=pa.decimal128(20, 0))
+    ends = {"src": ids, "dst": ids[::-1]}
+    graph = read_edge_list(write(tmp_path, "e", {**ends, "weight": decimals}))
+    assert graph.vertex_id is not None
+    assert graph.vertex_id.tolist() == [4, 6]
+    assert graph.edge_weight is not None
+    assert graph.edge_weight.tolist() == [1.5, 2.25]
+
+
+def test_decimals_beyond_int64_are_texts(tmp_path: Path) -> None:
+    ids = pa.array([Decimal(2**63), Decimal(6)], type=pa.decimal128(30, 0))
+    table = read_parquet(write(tmp_path, "e", {"src": ids}))
+    assert table.integers(0) is None
+    assert table.strings(0).tolist() == [str(2**63), "6"]

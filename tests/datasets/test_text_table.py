@@ -96,7 +96,7 @@ def test_header_names_the_columns_and_is_no_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "field", ["a", "1.5", "007", "-", "-0", "+1", "1a", "a1", "", "1" * 19, "1_0", "1e3", "1:1"]
+    "field", ["a", "1.5", "007", "-", "-0", "+1", "1a", "a1", "", "1" * 20, "1_0", "1e3", "1:1"]
 )
 def test_what_is_not_a_plain_integer_keeps_its_column_text(tmp_path: Path, field: str) -> None:
     assert read(tmp_path, f"1,2\n{field},3\n").integers(0) is None
@@ -250,3 +250,12 @@ def test_a_comma_inside_a_number_separates_nothing(delimiter: str, tmp_path: Pat
     assert strings(read(tmp_path, text)) == [["1", "1"], ["2", "3"], ["0,5", "-12,75"]]
     # Those that are between commas stay there.
     assert strings(read(tmp_path, "1,2;x\n3,4;y\n")) == [["1", "3"], ["2;x", "4;y"]]
+
+
+def test_integers_reach_to_the_end_of_int64(tmp_path: Path) -> None:
+    most = 2**63 - 1
+    integers = read(tmp_path, f"{most}\n{-most}\n7\n").integers(0)
+    assert integers is not None
+    assert integers.tolist() == [most, -most, 7]
+    assert read(tmp_path, f"{most + 1}\n7\n").integers(0) is None
+    assert read(tmp_path, f"{'9' * 19}\n7\n").integers(0) is None
