@@ -425,6 +425,27 @@ def masks(
     return converted
 
 
+def check_links_apart(
+    val_links: NDArray[np.int64], test_links: NDArray[np.int64], num_vertices: int
+) -> None:
+    """Reject a link that chooses the best epoch and is measured on as well.
+
+    Args:
+        val_links: (num, 2), the smaller id first.
+        test_links: (num, 2), like these.
+        num_vertices: Number of vertices of the graph.
+    """
+    val, test = (pairs[:, 0] * num_vertices + pairs[:, 1] for pairs in (val_links, test_links))
+    both = np.isin(test, val)
+    if both.any():
+        row = int(np.argmax(both))
+        raise InputError(
+            f"the link {test_links[row].tolist()} in row {row} of test_links is in val_links, too "
+            f"({int(both.sum())} rows are); a link may be in one of them, so take it out of the "
+            "other"
+        )
+
+
 def _without_unknown_flags(
     given: Mapping[str, NDArray[np.bool_]], labels: NDArray[Any]
 ) -> dict[str, NDArray[np.bool_]]:

@@ -113,6 +113,8 @@ class Graph:
                 self._set(name, _checks.links(getattr(self, name), name, self.num_vertices))
         if (self.val_links is None) != (self.test_links is None):
             raise InputError("val_links and test_links go together; give both or none")
+        if self.val_links is not None and self.test_links is not None:
+            _checks.check_links_apart(self.val_links, self.test_links, self.num_vertices)
         masks = {"train": self.train_mask, "val": self.val_mask, "test": self.test_mask}
         for key, mask in _checks.masks(masks, self.labels, self.num_vertices).items():
             self._set(f"{key}_mask", mask)

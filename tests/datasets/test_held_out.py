@@ -104,6 +104,12 @@ def test_val_links_and_test_links_go_together():
         ring(val_links=np.array([[0, 1]]))
 
 
+def test_a_link_in_both_is_refused():
+    expected = r"the link \[2, 9\] in row 1 of test_links is in val_links, too \(1 rows are\)"
+    with pytest.raises(InputError, match=expected):
+        ring(val_links=np.array([[9, 2]]), test_links=np.array([[0, 1], [2, 9]]))
+
+
 def test_the_smaller_end_comes_first():
     found = ring(val_links=np.array([[5, 1]]), test_links=np.array([[0, 1]]))
     assert found.val_links.tolist() == [[1, 5]]
