@@ -189,6 +189,7 @@ def labels(
 ) -> NDArray[np.int64] | NDArray[np.uint8] | NDArray[np.float32]:
     """Return classes (num_vertices,) int64, flags (num_vertices, T) uint8, or values float32."""
     array = np.asarray(value)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.ndim not in (1, 2) or array.shape[0] != num_vertices or 0 in array.shape:
         raise InputError(
             f"labels must have shape ({num_vertices},) or ({num_vertices}, num_labels), "
@@ -256,7 +257,8 @@ def _multilabel(array: NDArray[Any]) -> NDArray[np.uint8]:
             f"vertex {vertex} has value {array[vertex, column]} in label column {column}, but "
             "labels with several columns are 0 or 1; correct it, or give one column of classes"
         )
-    known = array if array.dtype == np.uint8 else np.where(array != array, UNKNOWN_FLAG, array)
+    # Only floats have NaN, and not every integer has room for the word that stands for it.
+    known = np.where(array != array, UNKNOWN_FLAG, array) if array.dtype.kind == "f" else array
     return np.ascontiguousarray(known, dtype=np.uint8)
 
 

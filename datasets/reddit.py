@@ -31,7 +31,7 @@ def is_reddit(path: Path) -> bool:
     """Return whether a folder has, or a zip file holds, Reddit's two archives."""
     if path.is_dir():
         return (path / _GRAPH).is_file() and (path / _DATA).is_file()
-    if path.suffix != ".zip":
+    if path.suffix != ".zip" or not path.is_file():  # a pipe would be waited for
         return False
     names = {name.rpartition("/")[2] for name in array_names(path)}
     return {_DATA, _GRAPH} <= names

@@ -16,6 +16,7 @@ import pytest
 from distgnn.datasets import Graph, InputError, archive, files, load
 from distgnn.datasets.matrix_market import read_matrix_market
 from distgnn.datasets.npz import read_npz
+from distgnn.datasets.reddit import is_reddit
 from distgnn.datasets.whole_lines import whole_lines
 
 EDGES = np.array([[0, 1, 2], [1, 2, 0]])
@@ -216,6 +217,11 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
         files.read_whole(tmp_path / "pipe")
     with pytest.raises(OSError, match="it is a device, not a file"):
         files.check_regular(Path("/dev/zero"))
+
+
+def test_a_pipe_with_the_name_of_an_archive_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "graph.zip")
+    assert not is_reddit(tmp_path / "graph.zip")
 
 
 def test_names_with_lone_surrogates_are_refused() -> None:

@@ -85,13 +85,19 @@ def test_integer_labels_become_int64(dtype: type) -> None:
     assert graph.num_classes == 5
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.bool_, np.int64])
+@pytest.mark.parametrize("dtype", [np.float32, np.bool_, np.int64, np.int8, np.uint16])
 def test_labels_of_several_columns_become_uint8(dtype: type) -> None:
     graph = make(labels=np.eye(3, 4).astype(dtype))
     assert graph.labels is not None
     assert graph.labels.dtype == np.uint8
     assert graph.is_multilabel
     assert graph.num_classes == 4
+
+
+def test_values_of_another_byte_order_are_values() -> None:
+    swapped = make(labels=np.array([[0.0], [1.0], [1.0]], ">f4"))
+    assert swapped.is_regression
+    assert make(labels=np.array([0.5, 1.5, 2.5], ">f4")).labels.dtype == np.float32
 
 
 def test_one_dimensional_masks_become_one_split() -> None:
