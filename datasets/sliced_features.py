@@ -14,7 +14,7 @@ from distgnn.datasets.columns import FLAGS
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.flat_array import FlatWriter
 from distgnn.datasets.missing import Imputer
-from distgnn.datasets.text_table import MISSING_WORDS, no_value
+from distgnn.datasets.text_table import MISSING_WORDS, no_number, no_value
 from distgnn.datasets.vertex_table import fill_finite, no_numbers
 
 if TYPE_CHECKING:
@@ -196,7 +196,9 @@ class _Column:
 
     def _refusal(self, table: Table, row: int) -> InputError | None:
         if self._impute is None:
-            return no_value(table, self._number, row)
+            if table.is_empty(self._number)[row]:
+                return no_value(table, self._number, row)
+            return no_number(table, self._number, row, str(table.strings(self._number)[row]))
         if self._impute == "median":
             return InputError(
                 f"{table.place(row)} has no value in the numeric column {self.name!r}, and out of "

@@ -211,11 +211,7 @@ class TextTable:
         if is_empty[row]:
             raise no_value(self, column, row)
         text = fields[row].decode(errors="replace")
-        remedy = " or nothing" if has_gaps else ", or give --impute" * (text in MISSING_WORDS)
-        raise InputError(
-            f"{self.place(row)} has {text!r} in the numeric column "
-            f"{self.column_name(column)}; write a number there{remedy}"
-        )
+        raise no_number(self, column, row, text, has_gaps=has_gaps)
 
     def column_name(self, column: int) -> str:
         """Return the name of a column for messages; its number from 1 without a header."""
@@ -261,6 +257,25 @@ def no_value(table: Any, column: int, row: int) -> InputError:
     return InputError(
         f"{table.place(row)} has no value in the numeric column {table.column_name(column)}; fill "
         "it or remove the column; --impute fills features"
+    )
+
+
+def no_number(
+    table: Any, column: int, row: int, text: str, *, has_gaps: bool = False
+) -> InputError:
+    """Return the error for a text among numbers.
+
+    Args:
+        table: The table, of any kind.
+        column: Number of the column.
+        row: Number of the row below the header.
+        text: Text of that field.
+        has_gaps: Whether the field may be empty.
+    """
+    remedy = " or nothing" if has_gaps else ", or give --impute" * (text in MISSING_WORDS)
+    return InputError(
+        f"{table.place(row)} has {text!r} in the numeric column {table.column_name(column)}; "
+        f"write a number there{remedy}"
     )
 
 
