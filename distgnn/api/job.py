@@ -181,7 +181,7 @@ class Job:
                 threads=self.threads,
                 start_timeout=self.start_timeout,
                 heartbeat_timeout=self.heartbeat_timeout,
-                identity=identity,
+                identity={**(identity or {}), "--device": self.device},
             )
             return _on_one_rank(work, group) if group.size == 1 else _on_ranks(work, group)
         finally:

@@ -104,6 +104,8 @@ def predict(
         check_target(target)
     after, file = _smoothing(correct_and_smooth), None if pairs is None else os.fspath(pairs)
     options = {"correct_and_smooth": correct_and_smooth, "probabilities": probabilities}
+    # Ranks write it together, so that one that names a file waits for the others.
+    options["out"] = target is not None
     use = _use("predict", run, source, settings, {**options, "pairs": file})
 
     def work(trained: TrainedRun, share: PartOfRun) -> NDArray[Any]:
@@ -160,7 +162,8 @@ def embed(
             on_rank_0(share.group, lambda: write_table(target, found))
         return found.rows
 
-    return _use("embed", run, source, settings).on_parts(work)[0]
+    use = _use("embed", run, source, settings, {"out": target is not None})
+    return use.on_parts(work)[0]
 
 
 def to_pyg(run: Trained) -> Any:

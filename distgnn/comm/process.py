@@ -97,7 +97,10 @@ def is_alive(process: ProcessId) -> bool:
         is_foreign = True
     if not Path("/proc/self/stat").exists():
         return True
-    stat = _stat(process.pid)
+    try:
+        stat = _read_stat(process.pid)
+    except OSError:  # of this process, as without a free file: no sign of the other's end
+        return True
     if stat is None:  # it has ended just now, or the system hides processes of other users
         return is_foreign
     return stat[0] not in "ZX" and int(stat[19]) == process.start
@@ -271,10 +274,25 @@ def _name(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Fields of /proc/PID/stat from the state (0) on: parent is 1, start time is 19."""
+    """Fields of a process, as `_read_stat` returns them; None if they cannot be read."""
+    try:
+        return _read_stat(pid)
+    except OSError:
+        return None
+
+
+def _read_stat(pid: int) -> list[str] | None:
+    """Fields of /proc/PID/stat from the state (0) on: parent is 1, start time is 19.
+
+    Returns:
+        The fields; None if there is no such process.
+
+    Raises:
+        OSError: If this process may open no more files.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     # The name may hold spaces and parentheses, so count from the last parenthesis.
     return text.rpartition(")")[2].split()

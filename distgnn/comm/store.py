@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _LAST_WAIT_S = 5.0
 _POLL_S = 0.005
+# Seconds of silence after which the system asks whether the other end is there.
+_KEEP_S = 60
 
 
 class SecretError(RuntimeError):
@@ -56,6 +58,11 @@ class Store:
             raise RuntimeError(f"no store answers at {self._where}: {error}") from error
         try:
             self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # Ranks write into it as they meet and as they part; a network may forget a connection
+            # that is silent for hours in between.
+            self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEP_S)
+            self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEP_S)
             self._connection.settimeout(timeout_s)
             self._prove(secret)
         except TimeoutError as error:

@@ -61,6 +61,7 @@ def start(tmp_path):
             r"--hidden 8 instead of 16, --lr 0\.1 instead of 0\.01, --seed 7 instead of 0, --run o",
         ),
         (["train", "--algorithm", "cd-2"], "--algorithm cd-2 instead of cd-0, .*"),
+        (["train", "--device", "cuda"], "--device cuda instead of cpu"),
         (["evaluate"], "verb evaluate instead of train, .* more settings"),
     ],
 )

@@ -123,3 +123,22 @@ def test_an_end_of_mpi_that_never_comes_is_waited_for_by_scripts_only(
     assert (done.returncode, done.stdout) == (status, "results\n"), done.stderr
     said = "waited 0.5 s for all ranks to end MPI: a host cannot be reached, or a rank ended before"
     assert (said in done.stderr) == (status > 0)
+
+
+def test_no_process_is_dead_because_no_file_is_free():
+    script = """
+import resource
+from dataclasses import replace
+from distgnn.comm.process import is_alive, this_process
+me = this_process()
+gone = replace(me, pid=2**22 - 1)
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+try:
+    open("/proc/self/stat")
+except OSError:
+    print(is_alive(me), is_alive(gone))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=250, check=False
+    )
+    assert done.stdout == "True False\n", done.stderr

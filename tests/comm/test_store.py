@@ -190,3 +190,10 @@ def test_a_store_that_answers_something_else_is_lost(served, monkeypatch, verb):
     monkeypatch.setattr(served, "_ask", lambda *request: {"to": request})
     with pytest.raises(RuntimeError, match=r"the store at .* is lost: it answers \"{'to': "):
         served.add("n", 1) if verb == "add" else served.get("n")
+
+
+def test_a_silent_connection_is_kept_alive(served):
+    other = connect_store("127.0.0.1", port_of(served), 5, b"secret")
+    connection = other._connection
+    assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60

@@ -238,10 +238,11 @@ class _LaneWork:
 def _sockets() -> set[int]:
     """Open sockets of this process; empty where the system does not list them."""
     found: set[int] = set()
-    folder = Path("/proc/self/fd")
-    if not folder.exists():
+    try:
+        entries = list(Path("/proc/self/fd").iterdir())
+    except OSError:  # there is no such folder, or no file is free
         return found
-    for entry in folder.iterdir():
+    for entry in entries:
         try:
             if stat.S_ISSOCK(entry.stat().st_mode):
                 found.add(int(entry.name))
