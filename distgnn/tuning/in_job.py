@@ -178,7 +178,8 @@ class InJob:
 
     def clone(self, parent: Trial, child: Trial) -> None:
         """Copy a run; see `Trainable`."""
-        clone_run(self._asked.folder / parent.name, self._asked.folder / child.name, child.settings)
+        settings = followed(child.settings, self._config_of(child.settings))
+        clone_run(self._asked.folder / parent.name, self._asked.folder / child.name, settings)
 
 
 def read_curve(run: RunDirectory, objective: str = METRIC) -> list[tuple[int, float]]:
@@ -239,6 +240,18 @@ def clone_run(parent: Path, child: Path, settings: Mapping[str, Any]) -> None:
     (temporary / CONFIG).write_text(json.dumps(values, indent=2) + "\n")
     shutil.rmtree(child, ignore_errors=True)
     temporary.rename(child)
+
+
+def followed(settings: Mapping[str, Any], config: TrainConfig) -> dict[str, Any]:
+    """Add to the searched settings of a trial one that follows them where it was not given.
+
+    Args:
+        settings: Values of the searched settings, by name.
+        config: Configuration of the trial.
+    """
+    if "dropout" not in settings:
+        return dict(settings)
+    return {**settings, "input_dropout": config.model.input_dropout}
 
 
 def with_settings(train: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

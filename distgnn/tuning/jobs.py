@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from distgnn.api.job import EXIT_RETRY
+from distgnn.api.settings import config_of
 from distgnn.datasets.errors import InputError
 from distgnn.machine.facts import command_words, find_mpirun
 from distgnn.settings.fields import flag_of, settings_of
 from distgnn.training.run.directory import RunDirectory
-from distgnn.tuning.in_job import METRIC, clone_run, read_curve, read_losses
+from distgnn.tuning.in_job import METRIC, clone_run, followed, read_curve, read_losses
 from distgnn.tuning.trial import StintResult, Trial
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from distgnn.training.config.settings import TrainConfig
 
 MOST_DEATHS = 5
 """Deaths of a job without a new checkpoint after which its trial has failed."""
@@ -125,12 +128,20 @@ class Jobs:
         folder: Directory of the study.
         words: Words of `distgnn train` that all trials share: the source, and flags.
         objective: Name of what is compared.
+        config_of: Returns the configuration for settings of a trial; by default that of these
+            settings alone.
     """
 
     def __init__(
-        self, slots: JobSlots, folder: Path, words: Sequence[str], objective: str = METRIC
+        self,
+        slots: JobSlots,
+        folder: Path,
+        words: Sequence[str],
+        objective: str = METRIC,
+        config_of: Callable[[Mapping[str, Any]], TrainConfig] = config_of,
     ) -> None:
         self._objective = objective
+        self._config_of = config_of
         self.num_slots = slots.jobs
         self._slots = slots
         self._cores = slots.check()
@@ -260,7 +271,8 @@ class Jobs:
 
     def clone(self, parent: Trial, child: Trial) -> None:
         """Copy a run; see `Trainable`."""
-        clone_run(self._folder / parent.name, self._folder / child.name, child.settings)
+        settings = followed(child.settings, self._config_of(child.settings))
+        clone_run(self._folder / parent.name, self._folder / child.name, settings)
 
 
 def end_left(run: str) -> None:

@@ -20,10 +20,11 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distgnn.api.verbs import train
+from distgnn.api.settings import config_of
+from distgnn.api.verbs import train, with_recipe
 from distgnn.datasets.errors import InputError
 from distgnn.training.run.directory import RunDirectory
-from distgnn.tuning.in_job import clone_run, read_curve
+from distgnn.tuning.in_job import clone_run, followed, read_curve
 
 if TYPE_CHECKING:
     from ray.tune import Trainable as RayTrainable
@@ -77,7 +78,9 @@ def trainable(source: Any, *, every: int, epochs: int, **settings: Any) -> type[
         def load_checkpoint(self, checkpoint_dir: str) -> None:
             """Continue from a run of Ray, which may be that of another trial."""
             self._run.parent.mkdir(parents=True, exist_ok=True)
-            clone_run(Path(checkpoint_dir) / _RUN, self._run, self._chosen)
+            words = {**settings, **self._chosen}
+            config = config_of(with_recipe(words, words.get("recipe"), source))
+            clone_run(Path(checkpoint_dir) / _RUN, self._run, followed(self._chosen, config))
 
         def reset_config(self, new_config: dict[str, Any]) -> bool:
             """Take the settings of another trial, so that the process can be used again."""

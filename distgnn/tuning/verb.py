@@ -330,7 +330,7 @@ class Tuning:
                 "or leave --jobs out"
             )
         words = [*self.asked.source.words(), *words_of(self.values), *_machine_words(self.asked)]
-        jobs = Jobs(self.slots, self.folder, words, self.options.objective)
+        jobs = Jobs(self.slots, self.folder, words, self.options.objective, self.config_of)
         with self._owned(self._check_source(self.slots)):
             return self._study(jobs)
 

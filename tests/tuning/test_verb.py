@@ -295,6 +295,25 @@ def test_a_population_ends_with_all_its_epochs(ring, tmp_path):
     assert sum(event["event"] == "cloned" for event in events) == 3
 
 
+def test_dropout_of_the_input_follows_that_of_a_copy(ring, tmp_path):
+    words = {"search": {"dropout": [0.1, 0.2, 0.3, 0.4]}, "epochs": 8, "scheduler": "pbt"}
+    found = search(ring, tmp_path / "s", **words)
+    assert [(trial["failure"], trial["epochs"]) for trial in found.trials] == [(None, 8)] * 4
+    for trial in found.trials:
+        model = dg.Run(tmp_path / "s" / trial["run"]).config["train"]["model"]
+        assert model["input_dropout"] == model["dropout"] == trial["settings"]["dropout"]
+
+
+def test_dropout_of_the_input_stays_in_a_copy_if_it_was_given(ring, tmp_path):
+    dg.train(ring, out=tmp_path / "trial-0000", epochs=2, threads=1, dropout=0.1, **SHAPE)
+    for given, expected in (({}, 0.4), ({"input_dropout": 0.1}, 0.1)):
+        config_of = Tuning(SearchOptions({}), None, {**SHAPE, **given}, tmp_path).config_of
+        jobs = Jobs(JobSlots(1, threads=1), tmp_path, [], config_of=config_of)
+        jobs.clone(Trial(0, {"dropout": 0.1}), Trial(1, {"dropout": 0.4}))
+        model = dg.Run(tmp_path / "trial-0001").config["train"]["model"]
+        assert (model["dropout"], model["input_dropout"]) == (0.4, expected)
+
+
 def test_the_command_line_says_what_was_found(ring, tmp_path, capsys):
     words = ["tune", ring, "--run", tmp_path / "s", "--search", "lr=log(1e-3,1e-1)", "--trials", 3]
     more = ["--epochs", 8, "--grace", 2, "--hidden", 4, "--threads", 1]
