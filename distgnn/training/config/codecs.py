@@ -14,7 +14,7 @@ from distgnn.exchange.codec import EXACT, Adaptation, CodecSpec
 from distgnn.exchange.rule import Auto, HaloRule, Rota, Rule
 from distgnn.exchange.spared import Gate, Spared
 from distgnn.training.config.grammar import Grammar, Parameter, Word
-from distgnn.training.config.presets import names_of
+from distgnn.training.config.presets import names_of, silent_in
 from distgnn.weights.rule import SUM, Background, Significance, Travel, WeightRule
 
 if TYPE_CHECKING:
@@ -245,6 +245,7 @@ HALO = Grammar(
     },
     {**_CODECS, "adapt": _ADAPT, **_LATER, **_TIMES},
     names=names_of("halo"),
+    silent=silent_in("halo"),
 )
 """Words of --halo."""
 
@@ -340,6 +341,7 @@ WEIGHTS = Grammar(
     },
     has_directions=False,
     names=names_of("weights"),
+    silent=silent_in("weights"),
 )
 """Words of --weights."""
 

@@ -153,6 +153,7 @@ class Grammar:
         words: The table.
         has_directions: Whether items may be for one direction of the pass.
         names: Whole strategies by name.
+        silent: Names of presets that say nothing of this flag.
     """
 
     flag: str
@@ -160,6 +161,7 @@ class Grammar:
     words: Mapping[str, Word]
     has_directions: bool = True
     names: Mapping[str, str] = field(default_factory=dict)
+    silent: frozenset[str] = frozenset()
 
     def read(self, text: str, start: int = 0) -> dict[Direction, dict[str, object]]:
         """Read a strategy.
@@ -197,6 +199,11 @@ class Grammar:
             raise InputError(
                 f"{self.flag} {item.word}{_where(item.at)} is the name of a whole strategy, "
                 f"{self.names[item.word]}; write it alone"
+            )
+        if item.word in self.silent:
+            raise InputError(
+                f"{self.flag} {item.word}{_where(item.at)} is the name of a preset that says "
+                f"nothing of {self.flag}; use --preset {item.word}"
             )
         lists = (
             f"{question}: {', '.join(self._words_of(slot))}"

@@ -273,15 +273,34 @@ PRESETS: Mapping[str, Preset] = {
 """Presets by name, in the order of the help."""
 
 
+_NOTHING = {"halo": "exact", "weights": "sum"}
+
+
 def names_of(channel: Literal["halo", "weights"]) -> dict[str, str]:
     """Return the words of one channel by the name of the preset that is whole in these.
 
     Args:
         channel: Flag of the words.
     """
-    return {
-        name: getattr(preset, channel)
-        for name, preset in PRESETS.items()
-        # The algorithm of bsp is the one without delays, which has words of both channels alone.
-        if preset.settings in ({}, {"algorithm": "cd-0"})
-    }
+    silent = silent_in(channel)
+    return {name: getattr(PRESETS[name], channel) for name in _IN_WORDS if name not in silent}
+
+
+def silent_in(channel: Literal["halo", "weights"]) -> frozenset[str]:
+    """Return the names of presets that leave one channel as it is, and so say nothing there.
+
+    Args:
+        channel: Flag of the words.
+    """
+    return frozenset(
+        name
+        for name in _IN_WORDS
+        # That both channels are plain is all that bsp says.
+        if name != "bsp" and getattr(PRESETS[name], channel) == _NOTHING[channel]
+    )
+
+
+# The algorithm of bsp is the one without delays, which has words of both channels alone.
+_IN_WORDS = [
+    name for name, preset in PRESETS.items() if preset.settings in ({}, {"algorithm": "cd-0"})
+]

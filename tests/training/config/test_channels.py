@@ -136,6 +136,14 @@ REFUSED = [
         {"preset": "cgx", "halo": "int8"},
         "--preset cgx and --halo int8 both say what rows are sent as; give one of them",
     ),
+    (
+        {"halo": "shadow-ma"},
+        "--halo shadow-ma is the name of a preset that says nothing of --halo; use --preset shad",
+    ),
+    (
+        {"weights": "pipegcn"},
+        "--weights pipegcn is the name of a preset that says nothing of --weights; use --preset p",
+    ),
     ({"halo": "cgxx"}, "--halo has no item 'cgxx' (did you mean cgx?); what rows are sent as: "),
     (
         {"halo": "fwd:cgx"},
