@@ -105,7 +105,7 @@ class BackgroundModels(LocalModels):
     @torch.no_grad()
     def _merge(self, model: nn.Module) -> None:
         """Begin a round."""
-        members = self._rule.members(self.group.rank, self.group.size, self._seed, self._num_steps)
+        members = self._members
         self._begun_at = self._num_steps
         for name, parts in self._parts(model).items():
             flat = _flat(parts)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from distgnn.weights.own_models import HasMoments
     from distgnn.weights.rule import WeightRule
 
-_NORM = "norm"
+_NORM, _MERGES = "norm", "merges"
 _WINDOW = 25
 _SHARE = 2 / (_WINDOW + 1)  # of a new value in an average over a window
 
@@ -82,6 +82,7 @@ class LocalModels(OwnModels):
         self._rule = rule
         self._seed = seed
         self._num_steps = 0
+        self._merges_before = 0
         self._is_one = True
         self._norm: float | None = None
         self._change = 0.0
@@ -107,12 +108,20 @@ class LocalModels(OwnModels):
         if is_due and self.group.size > 1:
             self.num_merges += 1
             self._merge(model)
+            self._merges_before += 1
 
     def _merge(self, model: nn.Module) -> None:
         """Replace weights and moments by their means over this rank's group."""
         moments = {} if self._rule.keeps_moments else self._moments(model)
-        members = self._rule.members(self.group.rank, self.group.size, self._seed, self._num_steps)
-        self._average([*self._weights(model).values(), *moments.values()], members)
+        self._average([*self._weights(model).values(), *moments.values()], self._members)
+
+    @property
+    def _members(self) -> list[int]:
+        """Ranks that merge now; groups take turns merge by merge, also where votes skip steps."""
+        merge = self._merges_before if self._votes else None
+        return self._rule.members(
+            self.group.rank, self.group.size, self._seed, self._num_steps, merge
+        )
 
     @property
     def _has_one_model(self) -> bool:
@@ -153,11 +162,16 @@ class LocalModels(OwnModels):
         if self._norm is None:
             return {}
         past = [] if self._ballot is None else self._ballot.state()
-        return {_NORM: torch.tensor([self._norm, *past], dtype=torch.float64)}
+        return {
+            _NORM: torch.tensor([self._norm, *past], dtype=torch.float64),
+            _MERGES: torch.tensor([self._merges_before]),
+        }
 
     def _load_others(self, others: dict[str, Tensor], num_steps: int, *, is_one: bool) -> None:
         self._num_steps, self._is_one = num_steps, is_one
         values = others[_NORM].tolist() if _NORM in others else []
         self._norm = values[0] if values else None
+        # Earlier versions counted steps.
+        self._merges_before = int(others[_MERGES]) if _MERGES in others else num_steps
         if self._ballot is not None:
             self._ballot.load_state(values[1:])

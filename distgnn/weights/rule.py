@@ -214,7 +214,9 @@ class WeightRule:
         """Return whether some ranks merge without the others."""
         return 0 < self.group_size < num_ranks
 
-    def members(self, rank: int, num_ranks: int, seed: int, num_steps: int) -> list[int]:
+    def members(
+        self, rank: int, num_ranks: int, seed: int, num_steps: int, merge: int | None = None
+    ) -> list[int]:
         """Return the ranks that merge their models with that of a rank, itself included, ascending.
 
         Args:
@@ -222,10 +224,12 @@ class WeightRule:
             num_ranks: Number of ranks.
             seed: Seed of the run.
             num_steps: Steps that were taken before the merge.
+            merge: Merges before this one, where votes decide; None where steps tell.
         """
         if not self.has_groups(num_ranks):
             return list(range(num_ranks))
-        merge = num_steps // self.merge_every - 1
+        if merge is None:
+            merge = num_steps // self.merge_every - 1
         if self.group_order == "tournament":
             return play_group(rank, num_ranks, self.group_size, merge)
         if self.group_order == "grid":
@@ -235,14 +239,29 @@ class WeightRule:
     def num_groups(self, num_ranks: int, num_steps: int) -> int:
         """Return how many groups of ranks merge by themselves, without drawing them.
 
+        Where votes decide, the fewest of all rounds, which send the most.
+
         Args:
             num_ranks: Number of ranks.
             num_steps: Steps that were taken before the merge.
         """
         if not self.has_groups(num_ranks):
             return 1
-        merge = num_steps // self.merge_every - 1
-        return num_groups(num_ranks, self.group_size, self.group_order, merge)
+        return min(
+            num_groups(num_ranks, self.group_size, self.group_order, merge)
+            for merge in self.merges_after(num_steps, num_ranks)
+        )
+
+    def merges_after(self, num_steps: int, num_ranks: int) -> range:
+        """Return which merges may follow some steps: one, or of each round one where votes decide.
+
+        Args:
+            num_steps: Steps that were taken before the merge.
+            num_ranks: Number of ranks.
+        """
+        if self.votes:
+            return range(self.num_rounds(num_ranks))
+        return range(num_steps // self.merge_every - 1, num_steps // self.merge_every)
 
     def num_rounds(self, num_ranks: int) -> int:
         """Return the merges after which groups of the same sizes come again.

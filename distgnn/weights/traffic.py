@@ -91,9 +91,15 @@ class WeightTraffic(NamedTuple):
         own = self._bytes_besides_groups(rank, num_ranks, epoch, is_evaluated=is_evaluated)
         if not self._merges_slices(num_ranks, epoch + 1):
             return own
-        members = self.rule.members(rank, num_ranks, self.seed, epoch + 1)
         num_values = self._merged_bytes // _ITEM_BYTES
-        return own + slice_bytes(num_values, members.index(rank), len(members), _ITEM_BYTES)
+        groups = (
+            self.rule.members(rank, num_ranks, self.seed, epoch + 1, merge)
+            for merge in self.rule.merges_after(epoch + 1, num_ranks)
+        )
+        return own + max(
+            slice_bytes(num_values, members.index(rank), len(members), _ITEM_BYTES)
+            for members in groups
+        )
 
     def _merges_slices(self, num_ranks: int, num_steps: int) -> bool:
         """Return whether the members of a group each find the mean of a slice after some steps."""

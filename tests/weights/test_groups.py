@@ -16,6 +16,7 @@ from distgnn.optim.optimizers import build_optimizer
 from distgnn.training.config.codecs import parse_weights
 from distgnn.weights import rule as rule_module
 from distgnn.weights.local_models import LocalModels
+from distgnn.weights.rule import VOTE_BYTES
 from distgnn.weights.traffic import WeightTraffic
 
 SIZES = [1, 2, 3, 4, 8]
@@ -139,6 +140,48 @@ def test_in_a_grid_models_are_one_after_a_merge_for_each_digit(size, group_size)
     num_merges = rule.num_rounds(size)
     np.testing.assert_allclose(mixing(rule, size, num_merges), 1 / size, rtol=0, atol=1e-12)
     assert np.abs(mixing(rule, size, num_merges - 1) - 1 / size).max() > 0.01
+
+
+@pytest.mark.parametrize("resumed_after", [None, 1, 2, 3])
+def test_where_votes_decide_groups_take_turns_merge_by_merge(resumed_after, monkeypatch):
+    """Votes that pass in every second step would meet one digit of the grid alone."""
+    rule = parse_weights("changed-gradient(0.05)+groups(2,order=grid)+mean")
+    monkeypatch.setattr(LocalModels, "_is_voted_for", lambda self: self._num_steps % 2 == 0)
+
+    def on_rank(group):
+        def build():
+            model = nn.Linear(1, 1, bias=False)
+            optimizer = build_optimizer("sgd", model.parameters(), lr=0.1, weight_decay=0.0)
+            return model, LocalModels(group, Clock(), optimizer=optimizer, rule=rule)
+
+        model, strategy = build()
+        nn.init.constant_(model.weight, group.rank)
+        for step in range(1, 5):
+            model.weight.grad = torch.zeros_like(model.weight)
+            strategy.after_backward(model)
+            strategy.after_step(model)
+            if step == resumed_after:
+                state = strategy.state(model)
+                model, strategy = build()
+                strategy.load_state(state, model, step)
+        return float(model.weight.detach())
+
+    assert run_ranks(4, on_rank) == [1.5] * 4
+
+
+def test_bytes_are_at_most_those_of_any_round_where_votes_decide():
+    rule = parse_weights("changed-gradient(0.05)+groups(2,order=grid)+own-moments")
+    traffic, counted = WeightTraffic(((5, 7),), rule, seed=SEED), rule_of(2, "grid")
+    others = traffic._replace(rule=counted)
+    for size in (3, 5, 6, 8):
+        most = max(others.bytes_in_epoch(size, epoch) for epoch in range(rule.num_rounds(size)))
+        votes = size * (size - 1) * VOTE_BYTES
+        for epoch in range(4):
+            assert traffic.bytes_in_epoch(size, epoch) == most + votes
+            by_rank = [
+                traffic.bytes_of(rank, size, epoch, is_evaluated=False) for rank in range(size)
+            ]
+            assert sum(by_rank) >= most + votes
 
 
 @pytest.mark.parametrize("order", ORDERS)

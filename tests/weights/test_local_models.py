@@ -325,6 +325,7 @@ def test_a_rank_without_a_gradient_counts_as_one_of_zeros():
         "changed-gradient(0.02)",
         "changed-gradient(q40,vote=0.5)",
         "changed-gradient(0.03)+pairs+own-moments",
+        "changed-gradient(0.03)+groups(2,order=tournament)+own-moments",
     ],
 )
 def test_a_resumed_run_has_the_bits_of_the_straight_one(words, optimizer, stop, tmp_path):
