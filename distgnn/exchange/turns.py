@@ -100,7 +100,8 @@ class Turns:
     @property
     def groups(self) -> list[int]:
         """Numbers of the groups of rows that are heard of at the same time, if they have rows."""
-        if self._deal.how in ("rows", "peers"):
+        # Rows that never have their turn are heard of together, whenever all of them travel.
+        if self._deal.how in ("rows", "peers") and self._deal.period:
             return [number for number, turn in enumerate(self._kept) if turn.num_received]
         return [0] if self.whole.num_received else []
 

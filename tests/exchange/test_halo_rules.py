@@ -227,6 +227,16 @@ def test_settings_that_change_nothing_have_the_synchronous_bits(rule):
     assert (staleness, sent) == (0, all_sent)
 
 
+def test_rows_that_travel_in_refreshes_alone_have_an_age():
+    _, parts, inputs, grads = problem("anywhere")
+    rule = Rule(deal=Rota(period=0), refresh=4)
+    found, staleness, _ = run(parts, inputs, grads, rule=HaloRule(forward=rule, backward=rule))
+    every = Rule(deal=Rota("together", period=4))
+    expected, oldest, _ = run(parts, inputs, grads, rule=HaloRule(forward=every, backward=every))
+    np.testing.assert_array_equal(found, expected)
+    assert staleness == oldest == 3
+
+
 def test_directions_have_rules_of_their_own():
     _, parts, inputs, grads = problem("anywhere")
     rule = HaloRule(backward=Rule(deal=Rota(period=0)))
