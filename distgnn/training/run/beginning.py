@@ -98,10 +98,21 @@ def check_graph(run_dir: RunDirectory, begin: dict[str, Any]) -> None:
     # Where the file lies and how it is cut matters only for a graph that is not the same.
     if changed:
         changed += _differences(begun, begin, _OF_THE_CUT)
-    elif begin["train"]["algorithm"] == "0c":
+    elif begin["train"]["algorithm"] == "0c" or _is_amid_parts(run_dir, begin):
         # Each rank trains on what its part alone holds, so another cut is another training.
         changed += _differences(begun, begin, ("num_ranks", "partition", "cuts"))
     _refuse(run_dir, changed)
+
+
+def _is_amid_parts(run_dir: RunDirectory, begin: dict[str, Any]) -> bool:
+    """Return whether some epochs of a start on parts are done, and others are not."""
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.run.checkpoint import num_saved
+
+    config = TrainConfig.from_json(begin["train"])
+    quiet = config.quiet_epochs
+    num_done = num_saved(run_dir.checkpoints)
+    return config.starts_on_parts and quiet.start < num_done < quiet.stop
 
 
 def _differences(begun: dict[str, Any], begin: dict[str, Any], names: tuple[str, ...]) -> list[str]:

@@ -228,6 +228,16 @@ def _folder_name(num_epochs: int) -> str:
     return f"{_PREFIX}{num_epochs:06d}"
 
 
+def num_saved(folder: Path) -> int:
+    """Return the epochs of the newest checkpoint, which may be damaged; 0 if there is none.
+
+    Args:
+        folder: Where checkpoints lie.
+    """
+    names = (path.name for path in folder.glob(f"{_PREFIX}*"))
+    return max((_number(name) for name in names if _NAME.fullmatch(name)), default=0)
+
+
 def _number(name: str) -> int:
     return int(name.removeprefix(_PREFIX))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +23,8 @@ from distgnn.partition.directory.store import read_manifest, read_part
 from distgnn.training.config.compatibility import check_length
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.loop.trainer import Trainer
+from distgnn.training.run.beginning import check_graph
+from distgnn.training.run.directory import RunDirectory
 
 
 def config_of(name="gcn", **options):
@@ -157,6 +160,24 @@ def test_a_resumed_run_has_the_bits_of_a_straight_one(weights, num_parts, tmp_pa
     options = {"epochs": 6, "start": "parts(3)", "checkpoint_every": 1, "dropout": 0.3}
     config = config_of("gcn", hidden=40, weights=weights, **options)
     check_resumes(tmp_path, graph, parts, config, (0, 2, 3))
+
+
+def test_a_start_that_has_begun_keeps_its_cut(tmp_path):
+    run_dir = RunDirectory(tmp_path / "run")
+    run_dir.path.mkdir()
+    begun = {"task": "single-label", "graph": "g", "num_ranks": 2, "partition": "p"}
+    begun["train"] = config_of(start="parts(1:3)").to_json()
+    run_dir.write_config(begun)
+    for num_epochs in (0, 1, 2, 3):
+        (run_dir.checkpoints / f"epoch-{num_epochs:06d}").mkdir(parents=True)
+        check_graph(run_dir, begun)
+        for changed, sentence in (
+            ({"num_ranks": 3}, r"num_ranks \(begun with 2, now 3\)"),
+            ({"partition": "q"}, r"partition \(begun with p, now q\)"),
+        ):
+            words = pytest.raises(InputError, match=f"cannot resume .*: {sentence}")
+            with words if num_epochs == 2 else nullcontext():
+                check_graph(run_dir, begun | changed)
 
 
 def test_epochs_of_the_start_are_none_of_waiting(monkeypatch):
