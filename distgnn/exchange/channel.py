@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import torch
 
 from distgnn import kernels
+from distgnn.datasets.errors import InputError
 from distgnn.exchange.masks import arriving, read_masks
 
 if TYPE_CHECKING:
@@ -146,9 +147,15 @@ class Channel:
         self.is_backward = False
         self.exact_columns = 0
         self._spare: list[MessageBuffers] = []
+        shape = (turns.whole.num_received, like.shape[1])
         if loaded is None:
-            empty = like.new_zeros((turns.whole.num_received, like.shape[1]))
-            loaded = Loaded(empty, {}, deque())
+            loaded = Loaded(like.new_zeros(shape), {}, deque())
+        elif loaded.received.shape != shape:
+            raise InputError(
+                f"the checkpoint keeps rows of another layer, {tuple(loaded.received.shape)} where "
+                f"{shape} are received: what the first layer is told changes once --input-dropout "
+                "becomes 0, or is 0 no more; keep it as it was, or use another --run"
+            )
         self.received = loaded.received
         self.heard = loaded.heard
         self.under_way = loaded.under_way

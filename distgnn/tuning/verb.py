@@ -192,11 +192,13 @@ class SearchOptions:
             )
         return scheduler
 
-    def check_space(self, space: Space) -> None:
+    def check_space(self, space: Space, base: TrainConfig, values: Mapping[str, Any]) -> None:
         """Refuse settings that a copy of a run cannot change.
 
         Args:
             space: Settings that are searched.
+            base: Configuration of some trial.
+            values: Settings of all trials, by name.
 
         Raises:
             InputError: If there are such.
@@ -209,6 +211,18 @@ class SearchOptions:
                     f"--search {name} cannot change in --scheduler pbt, whose trials continue from "
                     f"each other's weights; it may search {', '.join(CHANGEABLE)}"
                 )
+        is_static = base.static_input and not base.model.kind.why_not_static(base.model)
+        if not (is_static and base.halo_rule.keeps_state):
+            return
+        follows = base.model.kind.drops_input and "input_dropout" not in values
+        name = "input_dropout" if "input_dropout" in space.values or not follows else "dropout"
+        found = space.values[name].all() if name in space.values else None
+        if found and min(found) == 0 < max(found):
+            raise InputError(
+                f"--search {name} has 0 beside values above 0, but what the first layer is told "
+                f"changes between them, and --halo {base.halo} keeps rows that trials of "
+                "--scheduler pbt copy; leave 0 out"
+            )
 
 
 class Tuned:
@@ -425,7 +439,7 @@ class Tuning:
         """
         space, options = Space.of(self.options.search), self.options
         options.check()
-        options.check_space(space)
+        options.check_space(space, self.asked.config, self.values)
         if begun_with is not None:
             options = replace(options, grace=begun_with)
         sampler = options.build_sampler(space)

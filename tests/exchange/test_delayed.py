@@ -163,6 +163,22 @@ def test_what_a_warm_up_leaves_is_as_old_as_its_last_epoch(memory):
         assert ages == [0, 0, 0, 1, 2, 3]
 
 
+def test_rows_of_another_layer_are_refused():
+    _, parts, _, _ = problem("anywhere")
+    rule = delayed(delay=1)
+
+    def on_rank(group):
+        part, first, second = parts[group.rank], Delayed(group, rule), Delayed(group, rule)
+        blocks = plan_blocks(part, group)
+        LocalGraph(part, blocks, first).aggregate(torch.ones(part.num_roots, WIDTH))
+        first.end_epoch()
+        second.load_state(first.state())
+        with pytest.raises(InputError, match=r"^the checkpoint keeps rows of another layer, "):
+            LocalGraph(part, blocks, second).aggregate(torch.ones(part.num_roots, WIDTH + 1))
+
+    run_ranks(len(parts), on_rank)
+
+
 def test_rows_that_do_not_exist_have_no_age():
     parts = cut(make_graph("random"), 1)
     _, _, inputs, grads = problem("anywhere", num_parts=1)

@@ -314,6 +314,22 @@ def test_dropout_of_the_input_stays_in_a_copy_if_it_was_given(ring, tmp_path):
         assert (model["dropout"], model["input_dropout"]) == (0.4, expected)
 
 
+@pytest.mark.parametrize("name", ["dropout", "input_dropout"])
+def test_copies_with_rows_of_earlier_epochs_keep_what_the_first_layer_is_told(ring, tmp_path, name):
+    words = {"scheduler": "pbt", "halo": "delay(1)", "search": {name: [0.0, 0.5]}}
+    with pytest.raises(InputError, match=f"^--search {name} has 0 beside values above 0, but"):
+        search(ring, tmp_path / "s", **words)
+    space = Space.of(words["search"])
+    for allowed in (
+        {},
+        {"halo": "delay(1)", "static_input": False},
+        *([{"halo": "delay(1)", "input_dropout": 0.1}] if name == "dropout" else []),
+    ):
+        values = {**SHAPE, **allowed}
+        options = SearchOptions(words["search"], "pbt")
+        options.check_space(space, TrainConfig.of({**values, name: 0.5}), values)
+
+
 def test_the_command_line_says_what_was_found(ring, tmp_path, capsys):
     words = ["tune", ring, "--run", tmp_path / "s", "--search", "lr=log(1e-3,1e-1)", "--trials", 3]
     more = ["--epochs", 8, "--grace", 2, "--hidden", 4, "--threads", 1]
