@@ -173,6 +173,7 @@ class Trainer:
         self.controller: Controller = NoController()
         if (travel := config.weight_rule.travel) is not None and group.size > 1:
             self.controller = SkewScout(self, travel)
+        self._look_bytes, self._look_s = 0, 0.0
         self.stop_number = 0
         self.estimated_epoch_s: float | None = None
         self._last_loss = ""
@@ -293,11 +294,10 @@ class Trainer:
         Yields:
             One record of metrics.jsonl per epoch, the same on every rank.
         """
-        look_s = 0.0
         if self.config.model.own:
             begin_with(self.model, is_resumed=self.num_epochs > 0)
         if not (self.num_epochs or self.is_done):
-            look_s = self._seconds_of(self.controller.begin)
+            self._look(self.controller.begin)
         while not (self.is_done or self.stop_number):
             self.group.note(self.num_epochs, "train")
             start = time.perf_counter()
@@ -310,14 +310,12 @@ class Trainer:
             deviation = self.weights.take_deviation()
             own |= {
                 # What a controller looked at before the epoch counts with what was evaluated.
-                "eval_s": eval_s + look_s,
+                "eval_s": eval_s + self._look_s,
                 "deviation": math.nan if deviation is None else deviation,
-                "eval_halo_bytes_sent": self.graphs.exact.exchange.take_bytes()
-                + self.screen.take_bytes()
-                + self.controller.take_bytes()
-                + self.objective.take_eval_bytes(),
+                "eval_halo_bytes_sent": self._take_eval_bytes() + self._look_bytes,
                 "stop_number": encode(self.stop, self.group.rank),
             }
+            self._look_bytes, self._look_s = 0, 0.0
             values = over_ranks(self.group, own)
             self.stop_number = values.pop("stop_number")
             record = {"epoch": self.num_epochs, "lr": self.lr.value, **values, **metrics}
@@ -325,15 +323,33 @@ class Trainer:
             self._last_loss = f", after a loss of {record['loss']:.6g} in epoch {self.num_epochs}"
             self.trace.end_epoch(self.num_epochs)
             self.num_epochs += 1
-            look_s = self._seconds_of(partial(self.controller.observe, record))
+            self._look(partial(self.controller.observe, record))
             yield record
 
-    def _seconds_of(self, decide: Callable[[], None]) -> float:
-        """Let the controller decide, and return how long that took; 0 where there is none."""
+    def _look(self, decide: Callable[[], None]) -> None:
+        """Let the controller decide, and note what that took for the next record."""
         start = time.perf_counter()
         decide()
-        is_none = isinstance(self.controller, NoController)
-        return 0.0 if is_none else time.perf_counter() - start
+        if not isinstance(self.controller, NoController):
+            self._look_s += time.perf_counter() - start
+            self._look_bytes += self._take_eval_bytes()
+
+    def _take_eval_bytes(self) -> int:
+        """Return the bytes that this rank sent to evaluate, or to decide, since the last call."""
+        return (
+            self.graphs.exact.exchange.take_bytes()
+            + self.screen.take_bytes()
+            + self.controller.take_bytes()
+            + self.objective.take_eval_bytes()
+        )
+
+    def _looks(self) -> tuple[int, float]:
+        """Return the bytes of all ranks, and the seconds, that no record has yet; collective."""
+        if isinstance(self.controller, NoController):
+            return 0, 0.0
+        own = torch.tensor([self._look_bytes, self._look_s], dtype=torch.float64)
+        table = torch.stack(self.group.all_gather(own))
+        return int(table[:, 0].sum()), float(table[:, 1].max())
 
     @property
     def is_done(self) -> bool:
@@ -474,6 +490,7 @@ class Trainer:
             "patience": self.patience.state(),
             "held": held,
             "controller": self.controller.state(),
+            "looks": self._looks(),
         }
         own = join_state(self.graph.exchange.state(), self.weights.state(self.model))
         with self.weights.consensus(self.model, has_moments=True):
@@ -514,6 +531,9 @@ class Trainer:
             self.lr.load_state(progress["lr"])
             self.patience.load_state(progress["patience"])
             self.controller.load_state(progress.get("controller", {}))
+            look_bytes, self._look_s = progress.get("looks", (0, 0.0))
+            # Records add bytes up over ranks, of which one has those of all.
+            self._look_bytes = look_bytes if self.group.rank == 0 else 0
             self.screen.held = unpack_held(progress["held"], found.state)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise InputError(

@@ -114,6 +114,16 @@ def test_a_resumed_run_climbs_on(tmp_path):
     # Models are due to travel after epoch 4, and do so before the merge of epoch 6.
     merges = [r["epoch"] + 1 for r in straight[0].records if r["weight_syncs"]]
     assert merges == [2, 4, 8, 12]
+    # What they send then is in the record of epoch 6, also where the run was stopped between.
+    run(tmp_path / "between", graph, parts, config, stop_at=5)
+    between = run(tmp_path / "between", graph, parts, config, resume=True)
+    for found in (again, between):
+        for one, other in zip(found, straight, strict=True):
+            sent, expected = (
+                [r["eval_halo_bytes_sent"] for r in each.records] for each in (one, other)
+            )
+            assert sent == expected
+            assert expected[5] > expected[2] > 0
 
 
 def test_words_are_read_and_written_back():
