@@ -297,8 +297,15 @@ def edge_features(value: Any, num_edges: int) -> NDArray[np.float32]:
     return dense
 
 
-def types(value: Any, name: str, count: int) -> NDArray[np.int64]:
-    """Return the types of edges or vertices as (count,) int64, each at least 0."""
+def types(value: Any, name: str, count: int, *, start: int = 0) -> NDArray[np.int64]:
+    """Return the types of edges or vertices as (count,) int64, each at least 0.
+
+    Args:
+        value: The types.
+        name: edge_type or vertex_type.
+        count: How many there must be.
+        start: Number of the first edge or vertex, for messages.
+    """
     array = np.asarray(value)
     one = name.removesuffix("_type")
     if array.shape != (count,) or array.dtype.kind not in "iu":
@@ -311,7 +318,7 @@ def types(value: Any, name: str, count: int) -> NDArray[np.int64]:
     if bad.any():
         first = int(np.argmax(bad))
         raise InputError(
-            f"{one} {first} has type {array[first]}, but types are 0, 1, 2, ..., at most "
+            f"{one} {start + first} has type {array[first]}, but types are 0, 1, 2, ..., at most "
             f"{MOST_TYPES - 1}; number them from 0 without gaps"
         )
     return converted

@@ -141,13 +141,20 @@ def weight_of(folder: Path, num_edges: int) -> FlatArray | None:
         InputError: If the array is damaged, or has not one number for each edge.
     """
     path = folder / "edge_weight.npy"
+    return _one_for_each(path, num_edges, ("numbers", "fiub"), "correct it or leave it out")
+
+
+def _one_for_each(
+    path: Path, num_edges: int, what: tuple[str, str], advice: str
+) -> FlatArray | None:
+    """Open the values of edges, of some kinds of dtypes; None without the file."""
     if not path.is_file():
         return None
     header = read_header(path)
-    if header.shape != (num_edges,) or header.dtype.kind not in "fiub":
+    if header.shape != (num_edges,) or header.dtype.kind not in what[1]:
         raise InputError(
-            f"{path} must hold {num_edges} numbers, one for each edge, got {header.dtype} of "
-            f"shape {header.shape}; correct it or leave it out"
+            f"{path} must hold {num_edges} {what[0]}, one for each edge, got {header.dtype} of "
+            f"shape {header.shape}; {advice}"
         )
     return open_flat(path)[0]
 
@@ -195,15 +202,28 @@ def edge_type_of(folder: Path, num_edges: int) -> FlatArray | None:
         InputError: If the array is damaged, or has not one integer for each edge.
     """
     path = folder / "edge_type.npy"
-    if not path.is_file():
-        return None
-    header = read_header(path)
-    if header.shape != (num_edges,) or header.dtype.kind not in "iu":
-        raise InputError(
-            f"{path} must hold {num_edges} integers, one for each edge, got {header.dtype} of "
-            f"shape {header.shape}; number the types from 0, or leave it out"
-        )
-    return open_flat(path)[0]
+    advice = "number the types from 0, or leave it out"
+    return _one_for_each(path, num_edges, ("integers", "iu"), advice)
+
+
+def allowed_types(found: FlatArray, start: int, stop: int) -> NDArray[np.int64]:
+    """Read types of edges.
+
+    Args:
+        found: Types, as `edge_type_of` opens them.
+        start: The first edge.
+        stop: The one after the last.
+
+    Returns:
+        (stop - start,) int64.
+
+    Raises:
+        InputError: If one is out of range, or the file has become shorter.
+    """
+    try:
+        return _checks.types(found.read(start, stop), "edge_type", stop - start, start=start)
+    except InputError as error:
+        raise InputError(f"{found.path}: {error}") from error
 
 
 def relations_of(folder: Path, num_edges: int) -> tuple[FlatArray, int] | None:
@@ -225,11 +245,7 @@ def relations_of(folder: Path, num_edges: int) -> tuple[FlatArray, int] | None:
         return None
     used = 1
     for start in range(0, num_edges, _TYPES_AT_ONCE):
-        values = found.read(start, min(start + _TYPES_AT_ONCE, num_edges))
-        try:
-            kinds = _checks.types(values, "edge_type", values.size)
-        except InputError as error:
-            raise InputError(f"{found.path}, counted from edge {start}: {error}") from error
+        kinds = allowed_types(found, start, min(start + _TYPES_AT_ONCE, num_edges))
         used = max(used, int(kinds.max()) + 1)
     names = folder / "relation_names.npy"
     if not names.is_file():

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distgnn.datasets._checks import MOST_TYPES
-from distgnn.datasets.array_folder import edge_features_of, edge_type_of, weight_of
+from distgnn.datasets.array_folder import (
+    allowed_types,
+    edge_features_of,
+    edge_type_of,
+    weight_of,
+)
 from distgnn.datasets.buckets import Buckets
 from distgnn.datasets.edge_file import CHUNK_EDGES, finite_weights
 from distgnn.datasets.errors import InputError
@@ -75,8 +79,7 @@ class EdgeValues:
             rows = self.features.read(start * width, stop * width).reshape(-1, width)
             records["edge_features"] = _finite_features(rows, self.features.path, start)
         if self.types is not None:
-            types = self.types.read(start, stop)
-            records["edge_type"] = _allowed_types(types, self.types.path, start)
+            records["edge_type"] = allowed_types(self.types, start, stop)
 
 
 def values_of(folder: Path, num_edges: int) -> EdgeValues:
@@ -178,17 +181,6 @@ def _finite_features(rows: NDArray[Any], path: Path, start: int) -> NDArray[np.f
             "feature must be finite in float32; correct it"
         )
     return found
-
-
-def _allowed_types(types: NDArray[Any], path: Path, start: int) -> NDArray[np.int32]:
-    is_bad = (types < 0) | (types >= MOST_TYPES)
-    if is_bad.any():
-        edge = int(np.argmax(is_bad))
-        raise InputError(
-            f"{path}: edge {start + edge} has type {types[edge]}, but types are 0, 1, 2, ..., at "
-            f"most {MOST_TYPES - 1}; number them from 0 without gaps"
-        )
-    return types.astype(np.int32)
 
 
 def buckets_of(

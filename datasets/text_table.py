@@ -31,7 +31,8 @@ _LOGGER = logging.getLogger(__name__)
 _QUOTE, _MINUS, _ZERO, _NEWLINE, _COMMENT, _SPACE = (ord(c) for c in '"-0\n# ')
 _DELIMITERS = (",", "\t", ";", " ")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
-_WHOLE_NUMBER = re.compile(r"(?:0|-?[1-9][0-9]{0,17})(?:\.0*)?")
+# Texts that are looked at before all are, and digits that are sure to fit.
+_SAMPLE, _SURE_DIGITS = 1000, 18
 _UNDERSCORE = ord("_")
 # A control character is a blank, as it is where fields are cut out.
 _ROW = re.compile(rb"(?m)^(?!#)[^\n]*[^\x00-\x20][^\n]*$")
@@ -240,9 +241,19 @@ class TextTable:
 
 def whole_numbers_of(texts: NDArray[np.str_]) -> NDArray[np.int64] | None:
     """Return texts like 1 and 1.0 as (num_rows,) int64, or None if one is of another kind."""
-    if not all(_WHOLE_NUMBER.fullmatch(text) for text in texts):
-        return None
-    whole: NDArray[np.int64] = np.char.partition(texts, ".")[..., 0].astype(np.int64)
+    whole = np.zeros(0, np.int64)
+    for some in (texts[:_SAMPLE], texts) if texts.size else ():
+        parts = np.char.partition(some, ".")
+        head, tail = parts[:, 0], parts[:, 2]
+        has_room = np.char.str_len(np.char.lstrip(head, "-")) <= _SURE_DIGITS
+        if not (has_room & (np.char.strip(tail, "0") == "")).all():
+            return None
+        try:
+            whole = head.astype(np.int64)
+        except ValueError:
+            return None
+        if (whole.astype(np.str_) != head).any():  # 007 is another text than 7
+            return None
     return whole
 
 

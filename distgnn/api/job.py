@@ -65,6 +65,7 @@ def open_ranks(
     threads: int | None = None,
     start_timeout: float = 120.0,
     heartbeat_timeout: float = 25.0,
+    device: str = "cpu",
     identity: Mapping[str, str] | None = None,
 ) -> Group:
     """Meet the ranks that mpirun, srun or torchrun started, and choose this rank's threads.
@@ -75,6 +76,7 @@ def open_ranks(
         threads: Threads of this rank; None for its share of the cores.
         start_timeout: Longest wait for the processes of all ranks, in seconds.
         heartbeat_timeout: Seconds of silence after which a rank counts as dead.
+        device: Device that will compute, which all ranks must share; see `on_device`.
         identity: Values by name that this rank was started with, and all ranks must share; see
             `distgnn.api.identity`.
 
@@ -98,7 +100,12 @@ def open_ranks(
         interface=interface,
         timeout_s=start_timeout,
         stale_s=heartbeat_timeout,
-        identity={"version": __version__, "--backend": backend, **(identity or {})},
+        identity={
+            "version": __version__,
+            "--backend": backend,
+            "--device": device,
+            **(identity or {}),
+        },
     )
     if choice.warning and group.rank == 0:
         sys.stderr.write(f"warning: {choice.warning}\n")
@@ -181,7 +188,8 @@ class Job:
                 threads=self.threads,
                 start_timeout=self.start_timeout,
                 heartbeat_timeout=self.heartbeat_timeout,
-                identity={**(identity or {}), "--device": self.device},
+                device=self.device,
+                identity=identity,
             )
             return _on_one_rank(work, group) if group.size == 1 else _on_ranks(work, group)
         finally:

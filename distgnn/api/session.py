@@ -91,6 +91,7 @@ def init(
         threads=threads,
         start_timeout=start_timeout,
         heartbeat_timeout=heartbeat_timeout,
+        device=device,
         identity={"verb": "distgnn.init"},
     )
     killed_before = num_killed()

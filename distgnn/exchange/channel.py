@@ -153,8 +153,8 @@ class Channel:
         elif loaded.received.shape != shape:
             raise InputError(
                 f"the checkpoint keeps rows of another layer, {tuple(loaded.received.shape)} where "
-                f"{shape} are received: what the first layer is told changes once --input-dropout "
-                "becomes 0, or is 0 no more; keep it as it was, or use another --run"
+                f"{shape} are received: with --input-dropout 0 the first layer receives no rows in "
+                "training, and else it does; keep that as it was, or use another --run"
             )
         self.received = loaded.received
         self.heard = loaded.heard

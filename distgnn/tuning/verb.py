@@ -219,8 +219,8 @@ class SearchOptions:
         found = space.values[name].all() if name in space.values else None
         if found and min(found) == 0 < max(found):
             raise InputError(
-                f"--search {name} has 0 beside values above 0, but what the first layer is told "
-                f"changes between them, and --halo {base.halo} keeps rows that trials of "
+                f"--search {name} has 0 beside values above 0, but with 0 alone the first layer "
+                f"receives no rows in training, and --halo {base.halo} keeps rows that trials of "
                 "--scheduler pbt copy; leave 0 out"
             )
 

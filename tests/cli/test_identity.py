@@ -39,10 +39,10 @@ def start(tmp_path):
     own = {"MASTER_PORT": free_port(), "OMP_NUM_THREADS": "1", "XDG_CONFIG_HOME": str(tmp_path)}
     started = []
 
-    def begin(rank, *words, **more):
+    def begin(rank, *words, program=(PROGRAM,), **more):
         variables = {**inherited, **place, **own, "RANK": str(rank), "LOCAL_RANK": str(rank)}
         variables |= more
-        command = [PROGRAM, *(str(word) for word in words)]
+        command = [*program, *(str(word) for word in words)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen(command, env=variables, **pipes))
         return started[-1]
@@ -104,6 +104,25 @@ def test_ranks_of_other_verbs_are_started_alike_too(words, more, difference, tmp
     assert re.search(f"^{sentence}", errors[0], re.MULTILINE), errors
     assert (first.returncode, second.returncode) == (2, 2)
     assert not run.exists()
+
+
+@pytest.mark.parametrize(
+    ("calls", "difference"),
+    [
+        (("dg.predict('r', out='o.csv')", "dg.predict('r')"), "--out False instead of True"),
+        (("dg.embed('r')", "dg.embed('r', out='o.npy')"), "--out True instead of False"),
+        (("dg.init()", "dg.init(device='cuda')"), "--device cuda instead of cpu"),
+    ],
+)
+def test_ranks_of_other_calls_are_refused(calls, difference, start):
+    program = (sys.executable, "-c")
+    script = "import distgnn as dg\n{}"
+    ranks = [start(n, script.format(call), program=program) for n, call in enumerate(calls)]
+    errors = [rank.communicate(timeout=LIMIT_S)[1] for rank in ranks]
+    assert any(f"was started otherwise than rank 0: {difference}; start" in e for e in errors), (
+        errors
+    )
+    assert all(rank.returncode for rank in ranks)
 
 
 def test_what_ranks_may_have_of_their_own_is_not_compared(parts, tmp_path, start):

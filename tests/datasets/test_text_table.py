@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distgnn.datasets import InputError
-from distgnn.datasets.text_table import TextTable, read_text, text_slices
+from distgnn.datasets.text_table import TextTable, read_text, text_slices, whole_numbers_of
 
 
 def read(
@@ -259,3 +260,14 @@ def test_integers_reach_to_the_end_of_int64(tmp_path: Path) -> None:
     assert integers.tolist() == [most, -most, 7]
     assert read(tmp_path, f"{most + 1}\n7\n").integers(0) is None
     assert read(tmp_path, f"{'9' * 19}\n7\n").integers(0) is None
+
+
+@given(st.lists(st.text("0127.-+_ ", max_size=21), max_size=3))
+def test_whole_numbers_are_what_the_pattern_says(texts: list[str]) -> None:
+    pattern = re.compile(r"(?:0|-?[1-9][0-9]{0,17})(?:\.0*)?")
+    found = whole_numbers_of(np.array(texts, dtype=np.str_))
+    if all(pattern.fullmatch(text) for text in texts):
+        assert found is not None
+        assert found.tolist() == [int(text.partition(".")[0]) for text in texts]
+    else:
+        assert found is None

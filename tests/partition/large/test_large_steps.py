@@ -191,7 +191,7 @@ def test_arrays_that_do_not_fit_the_graph_are_input_errors(
         ({"edge_type": np.zeros(2, int)}, r"must hold 3 integers, .* of shape \(2,\); number"),
         (
             {"edge_type": np.array([0, 1, -1])},
-            r"edge_type.npy, counted from edge 2: edge 0 has type -1, but types are 0, 1, 2",
+            r"edge_type.npy: edge 2 has type -1, but types are 0, 1, 2",
         ),
         (
             {"edge_type": np.array([0, 1, 2]), "relation_names": np.array(["one", "two"])},
