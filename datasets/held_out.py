@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from distgnn.datasets.distinct import distinct
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.splits import parse_fractions
 
@@ -26,11 +27,11 @@ def num_leaking(graph: Graph) -> int:
     key = np.minimum(graph.src, graph.dst) * graph.num_vertices
     key += np.maximum(graph.src, graph.dst)
     links = np.concatenate([graph.val_links, graph.test_links])
-    held_out = np.unique(links[:, 0] * graph.num_vertices + links[:, 1])
+    held_out = distinct(links[:, 0] * graph.num_vertices + links[:, 1])
     # Few links beside many edges: these are looked up and not sorted.
     place = np.minimum(np.searchsorted(held_out, key), max(len(held_out) - 1, 0))
     leaking = place[held_out[place] == key] if len(held_out) else place[:0]
-    return len(np.unique(leaking))
+    return len(distinct(leaking))
 
 
 def hold_out_links(graph: Graph, split: str, *, seed: int = 0) -> Graph:
@@ -60,7 +61,7 @@ def hold_out_links(graph: Graph, split: str, *, seed: int = 0) -> Graph:
         )
     low, high = np.minimum(graph.src, graph.dst), np.maximum(graph.src, graph.dst)
     key = low * graph.num_vertices + high
-    links = np.unique(key[low != high])
+    links = distinct(key[low != high])
     bounds = [round(share * links.size) for share in np.cumsum(fractions)]
     if min(np.diff([0, *bounds])) < 1:
         raise InputError(

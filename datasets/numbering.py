@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distgnn.datasets.distinct import distinct
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -31,13 +33,13 @@ def distinct_ids(arrays: Sequence[FlatArray]) -> NDArray[np.int64]:
     waiting: list[NDArray[np.int64]] = []
     num_waiting = 0
     for ids in _slices(arrays):
-        waiting.append(np.unique(ids))
+        waiting.append(distinct(ids))
         num_waiting += waiting[-1].size
         # Merged when as many wait as are found: each id takes part in a few merges only.
         if num_waiting > found.size + _AT_ONCE:
-            found = np.unique(np.concatenate([found, *waiting]))
+            found = distinct(np.concatenate([found, *waiting]))
             waiting, num_waiting = [], 0
-    return np.unique(np.concatenate([found, *waiting]))
+    return distinct(np.concatenate([found, *waiting]))
 
 
 class Numbering:

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse
 
 from distgnn.datasets._checks import computable
+from distgnn.datasets.distinct import distinct
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.files import read_whole
 from distgnn.datasets.graph import Graph
@@ -100,7 +101,7 @@ def _test_ids(file: Path) -> NDArray[np.int64]:
             shown = word.decode(errors="replace")
             raise InputError(f"line {line + 1} of {file} has {shown!r}; it must hold a vertex id")
     ids = np.array(words, dtype=np.int64)
-    if ids.size == 0 or np.unique(ids).size < ids.size:
+    if ids.size == 0 or distinct(ids).size < ids.size:
         raise InputError(f"{file} must list at least one test vertex and none twice; correct it")
     return ids
 

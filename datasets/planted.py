@@ -13,6 +13,7 @@ from distgnn.datasets._generate import (
     class_features,
     labelled_graph,
 )
+from distgnn.datasets.distinct import distinct
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -106,7 +107,7 @@ def _draw_edges(
     second = _pick(np.where(is_inside, inside, outside), cumulative, by_class)
     num_vertices = labels.size
     key = np.minimum(first, second) * num_vertices + np.maximum(first, second)
-    key = np.unique(key[first != second])
+    key = distinct(key[first != second])
     return key // num_vertices, key % num_vertices
 
 

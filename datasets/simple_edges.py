@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distgnn.datasets.distinct import distinct
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -23,9 +25,14 @@ def simple_edges(
     Returns:
         Sources and destinations, each int64, sorted by destination, then source.
     """
-    first, second = src.astype(np.int64), dst.astype(np.int64)
-    is_loop = first == second
-    first, second = first[~is_loop], second[~is_loop]
-    key = np.unique(np.concatenate([second * num_vertices + first, first * num_vertices + second]))
+    is_link = src != dst
+    ends = src[is_link], dst[is_link]
+    # Both directions of a hundred million edges: filled in place, and gone once they are sorted.
+    key = np.empty((2, ends[0].size), np.int64)
+    for row, (head, tail) in zip(key, (ends[::-1], ends), strict=True):
+        np.multiply(head, num_vertices, out=row, dtype=np.int64)
+        row += tail
+    del ends
+    key = distinct(key)
     dst, src = np.divmod(key, num_vertices)
     return src, dst

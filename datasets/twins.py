@@ -121,7 +121,7 @@ def make_twin_graph(name: str, *, scale: float = 1.0, seed: int = 0) -> Graph:
     # vertices would be the first communities.
     generator = np.random.default_rng([seed, 1])
     shuffle = generator.permutation(num_vertices)
-    ends = shuffle[draw_pairs(twin, num_vertices, generator)]
+    ends = shuffle.astype(np.int32)[draw_pairs(twin, num_vertices, generator)]
     src, dst = simple_edges(ends[0], ends[1], num_vertices)
     labels = np.empty(num_vertices, dtype=np.int64)
     community = np.arange(num_vertices) // int(innermost)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from distgnn.datasets.distinct import distinct
 from distgnn.partition.build import Part
 from distgnn.partition.methods.cut_edges import cut_edges, minimum_cover
 
@@ -38,7 +39,7 @@ def least_halo_rows(parts: Iterable[Part], num_parts: int) -> int:
     number_of = number_of.reshape(2, -1)
     root_part = np.empty(vertices.size, np.int32)
     root_part[number_of] = np.concatenate(owners, axis=1)
-    pairs = np.unique(number_of[0] * vertices.size + number_of[1])
+    pairs = distinct(number_of[0] * vertices.size + number_of[1])
     src, dst = (each.astype(np.int32) for each in np.divmod(pairs, max(vertices.size, 1)))
     if src.size == 0:
         return 0

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn.datasets.distinct import distinct
 from distgnn.partition.csr import order_by, pointers
 
 # Bytes of the keys of a sort, per pair: a table that takes no more is worth its memory.
@@ -59,7 +60,7 @@ def distinct_slots(
     if num_slots <= _BYTES_OF_KEYS * vertex.size:
         key = _marked(vertex, part, num_vertices, num_slots)
     else:
-        key = np.unique(part.astype(np.int64) * num_vertices + vertex)
+        key = distinct(part.astype(np.int64) * num_vertices + vertex)
     return Slots(key % num_vertices, key // num_vertices)
 
 

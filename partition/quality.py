@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn.datasets.distinct import distinct
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
@@ -114,7 +115,7 @@ def measure(graph: Graph, assignment: Assignment) -> Quality:
     root_part = assignment.root_part
     readers = distinct_slots(graph.src, assignment.edge_part, num_vertices).away_from(root_part)
     writers = distinct_slots(graph.dst, assignment.edge_part, num_vertices).away_from(root_part)
-    leaves = np.unique(np.concatenate([_key(readers, num_vertices), _key(writers, num_vertices)]))
+    leaves = distinct(np.concatenate([_key(readers, num_vertices), _key(writers, num_vertices)]))
     at_destination = distinct_slots(graph.src, root_part[graph.dst], num_vertices)
     return quality_of(
         num_edges=np.bincount(assignment.edge_part, minlength=num_parts),

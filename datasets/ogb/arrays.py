@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from distgnn.datasets.distinct import distinct
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.flat_array import FlatWriter
 from distgnn.datasets.ogb.rows import blocks
@@ -162,7 +163,7 @@ def write_masks(
             check_ids(ids, num_vertices, (path, row))
             is_taken = kind[ids + offset] != 0
             kind[ids + offset] = code
-            if is_taken.any() or np.unique(ids).size < ids.size:
+            if is_taken.any() or distinct(ids).size < ids.size:
                 raise InputError(
                     f"{split} lists a vertex twice, as {name}.csv.gz near row {row} shows; the "
                     "files are damaged, so prepare the data set again"

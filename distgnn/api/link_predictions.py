@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from distgnn.comm.collective import collectively
+from distgnn.datasets.distinct import distinct
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _names(part: Part) -> NDArray[Any]:
 
 
 def _named(ends: NDArray[np.int64], part: Part, group: Group) -> NDArray[Any]:
-    wanted = np.unique(ends)
+    wanted = distinct(ends)
     is_wanted = np.isin(part.global_id[: part.num_roots], wanted)
     own = {
         "id": np.asarray(part.global_id[: part.num_roots])[is_wanted],

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn.datasets.distinct import distinct
 from distgnn.partition.arcs import arcs_of
 from distgnn.partition.large.clock import Progress, StageProgress
 from distgnn.partition.large.local import local_graph
@@ -88,5 +89,5 @@ def _place_step(
         placed.scatter(part, records, range(num_parts))
         # Pieces of a pair may have sources in common.
         slots = vertices[arcs.sources()] * num_parts + roots[arcs.head]
-        at_destination = np.union1d(at_destination, slots)
+        at_destination = distinct(np.concatenate([at_destination, slots]))
     return int(at_destination.size)

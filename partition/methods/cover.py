@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from distgnn import _partitioner
+from distgnn.datasets.distinct import distinct
 from distgnn.datasets.graph import Graph
 from distgnn.partition.arcs import Arcs, arcs_of, edges_of_parts
 from distgnn.partition.methods.cut_edges import Cover, CutEdges, cut_edges, minimum_cover
@@ -149,7 +150,7 @@ def _components(
     first, second = edges.left_key, edges.right_key
     if is_paired:
         # A slot is one node whether its vertex is read or written there.
-        keys = np.unique(np.concatenate([first, second]))
+        keys = distinct(np.concatenate([first, second]))
         first, second = np.searchsorted(keys, first), np.searchsorted(keys, second)
     else:
         first, second = np.arange(first.size), first.size + np.arange(second.size)
