@@ -78,6 +78,12 @@ void distgnn::bind_partition_arcs(nb::module_& m) {
       },
       "ends", "num_vertices"_a);
   define(
+      m, "sort_edges",
+      [](InVector<int32_t> row, InVector<int32_t> column, InVector<int32_t> rank) {
+        return numpy(unlocked([&] { return sort_edges(view(row), view(column), view(rank)); }));
+      },
+      "row", "column", "rank");
+  define(
       m, "both_ways",
       [](InVector<int64_t> start, InVector<int32_t> head, InVector<int32_t> weight) {
         BothWays both = unlocked([&] { return both_ways(view(start), view(head), view(weight)); });

@@ -107,6 +107,22 @@ Made<int32_t> with_mates(In<int32_t> weight, In<Number> mate, bool is_simple) {
   return both;
 }
 
+Made<int64_t> sort_edges(In<int32_t> row, In<int32_t> column, In<int32_t> rank) {
+  // Where the edges of each row, or of each column by rank, go next.
+  const auto places = [&](auto&& key) {
+    Made<int64_t> place(rank.size + 1, 0);
+    for (int64_t k = 0; k < row.size; ++k) place[key(k) + 1] += 1;
+    for (int64_t at = 0; at < rank.size; ++at) place[at + 1] += place[at];
+    return place;
+  };
+  Made<int64_t> by_column(row.size), sorted(row.size);
+  Made<int64_t> place = places([&](int64_t k) { return rank[column[k]]; });
+  for (int64_t k = 0; k < row.size; ++k) by_column[place[rank[column[k]]]++] = k;
+  place = places([&](int64_t k) { return row[k]; });
+  for (const int64_t edge : by_column.view()) sorted[place[row[edge]]++] = edge;
+  return sorted;
+}
+
 BothWays both_ways(In<int64_t> start, In<int32_t> head, In<int32_t> weight) {
   const int64_t num_vertices = start.size - 1;
   Made<int64_t> back_start(num_vertices + 1, 0);

@@ -51,6 +51,10 @@ bool pair_arcs(std::int64_t first, std::int64_t last, In<std::int64_t> start, In
 template <typename Number>
 Made<std::int32_t> with_mates(In<std::int32_t> weight, In<Number> mate, bool is_simple);
 
+// Positions of edges sorted by row, then by the rank of the column; equal ones keep their order.
+Made<std::int64_t> sort_edges(In<std::int32_t> row, In<std::int32_t> column,
+                              In<std::int32_t> rank);
+
 struct BothWays {
   Made<std::int64_t> indptr;
   Made<std::int32_t> indices;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,17 @@ class Assignment:
             )
         _check_parts("edge_part", self.edge_part, self.num_parts)
         _check_parts("root_part", self.root_part, self.num_parts)
+
+    @cached_property
+    def edges_by_part(self) -> tuple[NDArray[np.integer[Any]], NDArray[np.int64]]:
+        """Edges in the order of their parts, and where those of each part begin.
+
+        They are `group_by_part`'s; found once, for the order of the roots and for the parts.
+        """
+        # It loads SciPy, which commands that cut nothing do without.
+        from distgnn.partition.halo import group_by_part
+
+        return group_by_part(self.edge_part, self.num_parts)
 
     def check_graph(self, graph: Graph) -> None:
         """Check that the assignment was made for a graph of this size.

@@ -14,7 +14,14 @@ from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.halo import Slots, group_by_part
-from distgnn.partition.structure import Leaves, VertexTables, leaves_of, sorting, structure_of
+from distgnn.partition.structure import (
+    MAX_CLONES,
+    Leaves,
+    VertexTables,
+    leaves_of,
+    sorting,
+    structure_of,
+)
 from distgnn.partition.threads import in_order
 
 # Memory to build a part: both directions and their sorting; ids, row pointers and degrees.
@@ -171,11 +178,12 @@ class PartBuilder:
         num_vertices, num_parts = graph.num_vertices, assignment.num_parts
         self.graph = graph
         self.num_parts = num_parts
-        self.edge_order, self.edge_start = group_by_part(assignment.edge_part, num_parts)
+        self.edge_order, self.edge_start = assignment.edges_by_part
         order = _checked(order, graph)
         by_part, root_start = group_by_part(assignment.root_part[order], num_parts)
         vertex_at = order[by_part]
-        place = np.empty(num_vertices, np.int64)
+        # Narrow where they fit: places are gathered for both ends of every edge.
+        place = np.empty(num_vertices, np.int32 if num_vertices <= MAX_CLONES else np.int64)
         place[vertex_at] = np.arange(num_vertices)
         self.tables = VertexTables(
             vertex_at=vertex_at,

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn import _partitioner
+from distgnn.datasets.distinct import distinct
 from distgnn.datasets.errors import InputError
-from distgnn.partition.csr import order_by, pointers
+from distgnn.partition.csr import pointers
 from distgnn.partition.halo import distinct_slots
 
 MAX_CLONES = np.iinfo(np.int32).max
@@ -122,7 +124,7 @@ def leaves_of(
         The leaves.
     """
     reading, writing = (_away(tables, part, ends) for ends in (src, dst))
-    place = np.union1d(reading, writing)
+    place = distinct(np.concatenate([reading, writing]))
     is_reading, is_writing = np.zeros((2, place.size), np.bool_)
     is_reading[np.searchsorted(place, reading)] = True
     is_writing[np.searchsorted(place, writing)] = True
@@ -209,6 +211,4 @@ def sorting(
     num_rows = global_id.size
     rank = np.empty(num_rows, np.int32)
     rank[np.argsort(global_id)] = np.arange(num_rows, dtype=np.int32)
-    by_column = order_by(rank[column], num_rows)
-    edge: NDArray[np.int64] = by_column[order_by(row[by_column], num_rows)].astype(np.int64)
-    return edge
+    return _partitioner.sort_edges(row, column, rank)

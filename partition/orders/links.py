@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from distgnn import _partitioner
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.halo import group_by_part
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,21 +45,21 @@ class RootLinks:
             vertex_at: (num_vertices,) int64. The roots of part 0, then those of part 1, ...
             start: (num_parts + 1,) int64. Where the roots of each part begin.
         """
-        self._graph, self._start = graph, start
+        self._graph, self._assignment, self._start = graph, assignment, start
         self._number = np.empty(graph.num_vertices, np.int32)
         self._number[vertex_at] = np.arange(graph.num_vertices) - np.repeat(
             start[:-1], np.diff(start)
         )
-        edge_part, root_part = assignment.edge_part, assignment.root_part
-        is_link = (root_part[graph.src] == edge_part) & (root_part[graph.dst] == edge_part)
-        edges = np.flatnonzero(is_link & (graph.src != graph.dst))
-        by_part, self._edge_start = group_by_part(edge_part[edges], assignment.num_parts)
-        self._edges = edges[by_part]
+        # Found here, as parts may be asked for on several threads.
+        self._edges, self._edge_start = assignment.edges_by_part
 
     def of(self, part: int) -> Links:
         """Collect those of a part, whose vertices are numbered as they stand in `vertex_at`."""
-        own = self._edges[self._edge_start[part] : self._edge_start[part + 1]]
-        src, dst = self._number[self._graph.src[own]], self._number[self._graph.dst[own]]
+        edges = self._edges[self._edge_start[part] : self._edge_start[part + 1]]
+        src, dst = self._graph.src[edges], self._graph.dst[edges]
+        owner = self._assignment.root_part
+        is_link = (owner[src] == part) & (owner[dst] == part) & (src != dst)
+        src, dst = self._number[src[is_link]], self._number[dst[is_link]]
         return link(src, dst, int(self._start[part + 1] - self._start[part]))
 
 

@@ -210,5 +210,5 @@ def test_arrays_have_the_promised_types() -> None:
     }  # fmt: skip
     for part in build_parts(graph, assignment):
         arrays = {k: v for k, v in vars(part).items() if isinstance(v, np.ndarray)}
-        assert {name: array.dtype.type for name, array in arrays.items()} == expected
+        assert {name: array.dtype for name, array in arrays.items()} == expected
         assert all(array.flags.c_contiguous for array in arrays.values())

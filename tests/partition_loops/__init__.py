@@ -27,6 +27,7 @@ LOOPS: dict[str, Callable[..., Any]] = {
     "pair_arcs": arcs._pair,
     "with_mates": lambda weight, mate, simple: arcs._with_mates(weight, mate, is_simple=simple),
     "both_ways": arcs._both_ways,
+    "sort_edges": lambda row, column, rank: np.lexsort((rank[column], row)),
     "edges_of_parts": arcs.edges_of_parts,
     "arcs_apart": placement._apart,
     "are_together": placement._are_together,
