@@ -7,6 +7,7 @@ NB_MODULE(_partitioner, m) {
   distgnn::bind_partition_arcs(m);
   distgnn::bind_partition_cover(m);
   distgnn::bind_partition_growth(m);
+  distgnn::bind_partition_levels(m);
   distgnn::bind_partition_blocks(m);
   distgnn::bind_partition_order(m);
   distgnn::bind_partition_refine(m);

@@ -93,6 +93,7 @@ inline Links links_of(const nb::tuple& adjacency) {
 void bind_partition_arcs(nb::module_& m);
 void bind_partition_cover(nb::module_& m);
 void bind_partition_growth(nb::module_& m);
+void bind_partition_levels(nb::module_& m);
 void bind_partition_blocks(nb::module_& m);
 void bind_partition_order(nb::module_& m);
 void bind_partition_refine(nb::module_& m);

@@ -86,24 +86,6 @@ def cluster(rows: RowFile, own: NDArray[np.int64], *, most: int, seed: int) -> N
     return clusters.label
 
 
-def number_clusters(label: NDArray[np.int32]) -> int:
-    """Number clusters 0, 1, 2, ... in the order of their labels.
-
-    Args:
-        label: (num_vertices,) int32. The cluster of each vertex, named by one of its vertices;
-            becomes the number of the cluster.
-
-    Returns:
-        How many clusters there are.
-    """
-    is_used = np.zeros(label.size, np.bool_)
-    is_used[label] = True
-    rank = np.cumsum(is_used, dtype=np.int32)
-    rank -= 1
-    np.take(rank, label, out=label)
-    return int(rank[-1]) + 1
-
-
 def _table(num_slots: int) -> _Table:
     empty = np.zeros(num_slots, np.int64)
     return _Table(np.full(num_slots, _FREE, np.int32), empty, empty.copy())

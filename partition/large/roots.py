@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from distgnn.datasets.edge_file import EdgeFile
 from distgnn.datasets.flat_array import FlatWriter
 from distgnn.partition.compilation import noting_compilation
-from distgnn.partition.large.clusters import cluster, number_clusters
+from distgnn.partition.large.clusters import cluster
 from distgnn.partition.large.coarsest import fits, part_rows
 from distgnn.partition.large.contract import contract
 from distgnn.partition.large.improve import VertexWeights, add_sizes, improve
 from distgnn.partition.large.rows import RowFile, open_rows
 from distgnn.partition.large.sort_rows import rows_of_edges
+from distgnn.partition.methods.multilevel import number_clusters
 from distgnn.partition.refine import refinement
 from distgnn.partition.refine.balance import EDGE_SHARE
 from distgnn.partition.stopwatch import Stopwatch

@@ -29,6 +29,7 @@ from distgnn.partition.methods.hypergraph import QUICK_EDGES, fewer_by_hypergrap
 from distgnn.partition.methods.kaminpar_library import is_preset
 from distgnn.partition.methods.library_process import LibraryFailedError
 from distgnn.partition.methods.metis_library import check_objective, part_graph
+from distgnn.partition.methods.multilevel import part_by_levels, takes_levels
 from distgnn.partition.methods.options import BEST, FAST
 from distgnn.partition.methods.starts import TWICE_EDGES, Start, starts_of
 from distgnn.partition.refine.balance import (
@@ -135,10 +136,11 @@ def assign(
     for start in starts:
         if start is first:
             # METIS takes the most memory of all; these 16 bytes an arc are soon found again. Its
-            # numbers are 64 bits wide, and those of KaMinPar's file 32.
+            # numbers are 64 bits wide, and those of KaMinPar's file and of clusters 32.
             head = None if adjacency.indices is arcs.head else arcs.head
             arcs = arcs.lean()
-            adjacency = adjacency.lean(np.int32 if is_preset(start.name) else np.int64)
+            is_narrow = is_preset(start.name) or takes_levels(adjacency, start.name)
+            adjacency = adjacency.lean(np.int32 if is_narrow else np.int64)
         try:
             placed = metis_roots(
                 graph,
@@ -427,6 +429,8 @@ def part_evenly(
         roots = kaminpar_library.part_graph(
             light, num_parts, vertex_weight=size, seed=seed, preset=objective
         )
+    elif takes_levels(light, objective):
+        roots = part_by_levels(light, num_parts, vertex_weight=size, seed=seed)
     else:
         roots = part_graph(light, num_parts, vertex_weight=size, seed=seed, objective=objective)
     is_isolated = np.diff(adjacency.indptr) == 0

@@ -64,6 +64,17 @@ CASES: list[tuple[str, str, int, dict[str, Any]]] = [
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered in scalar")
+@pytest.mark.parametrize("kind", ["directed", "undirected", "dense"])
+def test_clusters_for_metis_are_the_same_on_plain_loops(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("distgnn.partition.methods.multilevel.LEAST_ENTRIES", 1)
+    compiled = digest(graph_of(kind), "metis", 3, quality="fast")
+    install(monkeypatch)
+    assert digest(graph_of(kind), "metis", 3, quality="fast") == compiled
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in scalar")
 @pytest.mark.parametrize(("kind", "method", "num_parts", "options"), CASES)
 def test_methods_give_the_same_bits_on_plain_loops(
     monkeypatch: pytest.MonkeyPatch,

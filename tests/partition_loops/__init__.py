@@ -11,7 +11,18 @@ import numpy as np
 
 from distgnn import _partitioner
 from partition_loops import annealing as a
-from partition_loops import arcs, covers, drains, growth, orders, passes, placement, plans, sets
+from partition_loops import (
+    arcs,
+    covers,
+    drains,
+    growth,
+    levels,
+    orders,
+    passes,
+    placement,
+    plans,
+    sets,
+)
 from partition_loops import weights as w
 
 if TYPE_CHECKING:
@@ -69,6 +80,15 @@ LOOPS: dict[str, Callable[..., Any]] = {
     "begin_blocks": a._begin,
     "anneal_blocks": lambda blocks, state, most, sweeps, start, _: a._anneal(
         blocks, state, most, (sweeps, np.uint64(start))
+    ),
+    "choose_groups": lambda first, last, links, *given: levels._choose(
+        (first, last), links, given[:4], *given[4:]
+    ),
+    "join_groups": lambda first, last, choice, size, most, *groups: levels._join(
+        (first, last), choice, size, most, groups
+    ),
+    "merge_cluster_links": lambda first, last, links, members, place, *written: (
+        levels._merge_clusters((first, last), links, members, place, written)
     ),
     "has_reverses": orders._is_symmetric,
     "link_ends": orders._link,

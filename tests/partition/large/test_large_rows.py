@@ -11,12 +11,13 @@ import scipy.sparse as sp
 
 from distgnn.datasets import InputError
 from distgnn.datasets.edge_file import EdgeFile, from_array_folder
-from distgnn.partition.large.clusters import cluster, number_clusters
+from distgnn.partition.large.clusters import cluster
 from distgnn.partition.large.coarsest import fits, heaviest_links, part_rows
 from distgnn.partition.large.contract import contract
 from distgnn.partition.large.improve import VertexWeights, improve
 from distgnn.partition.large.rows import RowFile, open_rows
 from distgnn.partition.large.sort_rows import NUM_BLOCKS, Entries, rows_of_edges, sort_rows
+from distgnn.partition.methods.multilevel import number_clusters
 
 NUM_VERTICES = 200
 
