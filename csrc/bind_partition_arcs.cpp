@@ -51,6 +51,13 @@ void bind_numbers(nb::module_& m) {
       },
       "first"_a, "last"_a, "start", "head", "mate");
   define(
+      m, "take_parts",
+      [](int64_t first, int64_t last, InVector<int32_t> parts, InVector<Number> index,
+         Vector<int32_t> taken) {
+        unlocked([&] { take_parts(first, last, view(parts), view(index), view(taken)); });
+      },
+      "first"_a, "last"_a, "parts", "index", "taken");
+  define(
       m, "with_mates",
       [](InVector<int32_t> weight, InVector<Number> mate, bool is_simple) {
         return numpy(unlocked([&] { return with_mates(view(weight), view(mate), is_simple); }));

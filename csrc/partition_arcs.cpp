@@ -107,6 +107,16 @@ Made<int32_t> with_mates(In<int32_t> weight, In<Number> mate, bool is_simple) {
   return both;
 }
 
+template <typename Number>
+void take_parts(int64_t first, int64_t last, In<int32_t> parts, In<Number> index,
+                Array<int32_t> taken) {
+  constexpr int64_t kAhead = 32;
+  for (int64_t k = first; k < last; ++k) {
+    __builtin_prefetch(&parts[index[std::min(k + kAhead, last - 1)]]);
+    taken[k] = parts[index[k]];
+  }
+}
+
 Made<int64_t> sort_edges(In<int32_t> row, In<int32_t> column, In<int32_t> rank) {
   // Where the edges of each row, or of each column by rank, go next.
   const auto places = [&](auto&& key) {
@@ -268,6 +278,7 @@ Made<int32_t> spread_roots(In<int64_t> order, In<int64_t> start, In<int32_t> can
   template Made<int32_t> merge_arcs(Array<int64_t>, Array<int32_t>, In<Number>, In<int32_t>,      \
                                     Array<Number>);                                               \
   template bool pair_arcs(int64_t, int64_t, In<int64_t>, In<int32_t>, Array<Number>);             \
+  template void take_parts(int64_t, int64_t, In<int32_t>, In<Number>, Array<int32_t>);            \
   template Made<int32_t> with_mates(In<int32_t>, In<Number>, bool);                               \
   template Made<int64_t> edges_of_parts(In<int32_t>, In<Number>, int64_t);
 DISTGNN_ARCS(int32_t)

@@ -51,6 +51,10 @@ bool pair_arcs(std::int64_t first, std::int64_t last, In<std::int64_t> start, In
 template <typename Number>
 Made<std::int32_t> with_mates(In<std::int32_t> weight, In<Number> mate, bool is_simple);
 
+// The parts at a range of indices, which may lie all over memory.
+template <typename Number>
+void take_parts(std::int64_t first, std::int64_t last, In<std::int32_t> parts, In<Number> index,
+                Array<std::int32_t> taken);
 // Positions of edges sorted by row, then by the rank of the column; equal ones keep their order.
 Made<std::int64_t> sort_edges(In<std::int32_t> row, In<std::int32_t> column,
                               In<std::int32_t> rank);

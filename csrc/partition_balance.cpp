@@ -90,13 +90,21 @@ Made<int32_t> light_weights(const Links& links, double hub) {
 
 Made<double> edges_beside(const Links& links, double hub) {
   Made<double> edges(links.indptr.size - 1, 0.0);
+  int64_t most = 0;
   for (int64_t vertex = 0; vertex < edges.size(); ++vertex) {
-    const int64_t own = degree(links, vertex);
+    most = std::max(most, degree(links, vertex));
+  }
+  const bool has_hub = static_cast<double>(most) > hub;
+  const auto share_of = [&](int64_t vertex, int64_t k) {
+    // Without a hub half of each link is beside either end, whose degree need not be looked up.
+    if (!has_hub) return 0.5;
+    const int64_t own = degree(links, vertex), other = degree(links, links.indices[k]);
+    const double light = 0.5 * std::min(hub / static_cast<double>(std::max(own, other)), 1.0);
+    return own == other ? 0.5 : own > other ? light : 1.0 - light;
+  };
+  for (int64_t vertex = 0; vertex < edges.size(); ++vertex) {
     for (int64_t k = links.indptr[vertex]; k < links.indptr[vertex + 1]; ++k) {
-      const int64_t other = degree(links, links.indices[k]);
-      const double light = 0.5 * std::min(hub / static_cast<double>(std::max(own, other)), 1.0);
-      const double share = own == other ? 0.5 : own > other ? light : 1.0 - light;
-      edges[vertex] += static_cast<double>(links.weight[k]) * share;
+      edges[vertex] += static_cast<double>(links.weight[k]) * share_of(vertex, k);
     }
   }
   return edges;

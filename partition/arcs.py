@@ -227,6 +227,26 @@ def undirected(graph: Graph) -> Adjacency:
     return adjacency_of(arcs_of(graph))
 
 
+def take_parts(parts: NDArray[np.int32], index: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
+    """Return the parts at indices, on several threads where there are many.
+
+    Args:
+        parts: (num_items,) int32.
+        index: (num_indices,) int32 or int64.
+
+    Returns:
+        (num_indices,) int32.
+    """
+    taken = np.empty(index.size, np.int32)
+    threads = available_threads() if index.size >= _MANY_EDGES else 1
+    bounds = (index.size * np.arange(threads + 1) // threads).tolist()
+    with in_order(
+        lambda each: _partitioner.take_parts(*each, parts, index, taken), pairwise(bounds), threads
+    ) as done:
+        list(done)
+    return taken
+
+
 def edges_of_parts(
     part: NDArray[np.int32], weight: NDArray[Any], num_parts: int
 ) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from distgnn import _partitioner
-from distgnn.partition.arcs import edges_of_parts
+from distgnn.partition.arcs import edges_of_parts, take_parts
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.refine import refinement
 from distgnn.partition.stream import no_clones
@@ -171,7 +171,7 @@ def halo_rows(arcs: Arcs, placed: Assignment) -> int:
 
 def at_destination(arcs: Arcs, placed: Assignment) -> Assignment:
     """Move every arc to the root of its head, as an edge cut has them."""
-    return Assignment(placed.num_parts, placed.root_part[arcs.head], placed.root_part)
+    return Assignment(placed.num_parts, take_parts(placed.root_part, arcs.head), placed.root_part)
 
 
 def rows_read(arcs: Arcs, placed: Assignment) -> int:

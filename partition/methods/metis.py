@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.datasets.graph import Graph
-from distgnn.partition.arcs import Adjacency, Arcs, adjacency_of, arcs_of, edges_of_parts
+from distgnn.partition.arcs import (
+    Adjacency,
+    Arcs,
+    adjacency_of,
+    arcs_of,
+    edges_of_parts,
+    take_parts,
+)
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.methods import kaminpar_library
 from distgnn.partition.methods.block_search import BlockSearch
@@ -270,7 +277,7 @@ def of_edges(arcs: Arcs, assignment: Assignment) -> Assignment:
     Returns:
         The assignment of the graph.
     """
-    edge_part = assignment.edge_part[arcs.of_edge]
+    edge_part = take_parts(assignment.edge_part, arcs.of_edge)
     return Assignment(assignment.num_parts, edge_part, assignment.root_part)
 
 

@@ -38,6 +38,9 @@ LOOPS: dict[str, Callable[..., Any]] = {
     "pair_arcs": arcs._pair,
     "with_mates": lambda weight, mate, simple: arcs._with_mates(weight, mate, is_simple=simple),
     "both_ways": arcs._both_ways,
+    "take_parts": lambda first, last, parts, index, taken: taken.__setitem__(
+        slice(first, last), parts[index[first:last]]
+    ),
     "sort_edges": lambda row, column, rank: np.lexsort((rank[column], row)),
     "edges_of_parts": arcs.edges_of_parts,
     "arcs_apart": placement._apart,
