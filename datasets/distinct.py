@@ -19,7 +19,7 @@ def distinct(numbers: NDArray[Number]) -> NDArray[Number]:
     takes fourteen times as long (NumPy 2.4).
 
     Args:
-        numbers: Of any shape; without NaN.
+        numbers: Numbers in any shape, none of them NaN.
 
     Returns:
         (num_distinct,) of the same dtype, ascending.

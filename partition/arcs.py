@@ -227,12 +227,12 @@ def undirected(graph: Graph) -> Adjacency:
     return adjacency_of(arcs_of(graph))
 
 
-def take_parts(parts: NDArray[np.int32], index: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
+def take_parts(parts: NDArray[np.int32], index: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return the parts at indices, on several threads where there are many.
 
     Args:
         parts: (num_items,) int32.
-        index: (num_indices,) int32 or int64.
+        index: (num_indices,) int32, or int64 where there are too many.
 
     Returns:
         (num_indices,) int32.
