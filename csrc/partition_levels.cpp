@@ -21,7 +21,7 @@ namespace {
 // Links whose other ends' groups are fetched before they are needed.
 constexpr int64_t kAhead = 32;
 constexpr int32_t kFree = -1;
-constexpr std::size_t kFewSlots = 256;
+constexpr std::size_t kFewSlots = 256, kManySlots = 1 << 20;
 
 // Sums by group: open addressing in a power of two of slots, of which no more than half are taken.
 class Tally {
@@ -58,8 +58,10 @@ class Tally {
       entries_[slot] = {};
     }
     taken_.clear();
-    // A row with few links stays in the innermost cache after one with many.
+    // A row with few links stays in the innermost cache after one with many, and that of a hub
+    // leaves no large table behind.
     mask_ = kFewSlots - 1;
+    if (entries_.size() > kManySlots) entries_ = std::vector<Entry>(kFewSlots);
   }
 
  private:
@@ -146,6 +148,8 @@ int64_t join_groups(int64_t first, int64_t last, In<int32_t> choice, In<int64_t>
   for (int64_t vertex = first; vertex < last; ++vertex) {
     const int32_t home = group[vertex], goal = choice[vertex];
     if (goal == home || load[goal] + size[vertex] > most) continue;
+    // Two that chose each other's group side by side would change places for ever.
+    if (load[goal] == 0) continue;
     load[home] -= size[vertex];
     load[goal] += size[vertex];
     group[vertex] = goal;

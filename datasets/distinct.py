@@ -25,6 +25,18 @@ def distinct(numbers: NDArray[Number]) -> NDArray[Number]:
         (num_distinct,) of the same dtype, ascending.
     """
     in_order = np.sort(numbers, axis=None)
-    is_first = np.ones(in_order.size, np.bool_)
-    np.not_equal(in_order[1:], in_order[:-1], out=is_first[1:])
-    return in_order[is_first]
+    return in_order[is_first(in_order)]
+
+
+def is_first(in_order: NDArray[Number]) -> NDArray[np.bool_]:
+    """Return whether each number is another one than that before it.
+
+    Args:
+        in_order: (num_numbers,) ascending.
+
+    Returns:
+        (num_numbers,) bool.
+    """
+    found = np.ones(in_order.size, np.bool_)
+    np.not_equal(in_order[1:], in_order[:-1], out=found[1:])
+    return found

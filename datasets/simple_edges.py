@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distgnn.datasets.distinct import distinct
+from distgnn.datasets.distinct import is_first
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,12 +27,13 @@ def simple_edges(
     """
     is_link = src != dst
     ends = src[is_link], dst[is_link]
-    # Both directions of a hundred million edges: filled in place, and gone once they are sorted.
+    # Both directions of a hundred million edges: filled and sorted in place.
     key = np.empty((2, ends[0].size), np.int64)
     for row, (head, tail) in zip(key, (ends[::-1], ends), strict=True):
         np.multiply(head, num_vertices, out=row, dtype=np.int64)
-        row += tail
+        np.add(row, tail, out=row, dtype=np.int64)
     del ends
-    key = distinct(key)
-    dst, src = np.divmod(key, num_vertices)
+    key = key.reshape(-1)
+    key.sort()
+    dst, src = np.divmod(key[is_first(key)], num_vertices)
     return src, dst

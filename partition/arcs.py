@@ -176,7 +176,8 @@ class Adjacency(NamedTuple):
     indices: NDArray[np.int32]
     """(num_links,) int32. Neighbours."""
     weight: NDArray[np.int32]
-    """(num_links,) int32. Edges of the graph, of either direction, behind each link."""
+    """(num_links,) int32, int64 between clusters. Edges of the graph, of either direction, behind
+    each link."""
 
     def lean(self, numbers: Any) -> Adjacency:
         """Return the same for a library: one weight where all are alike, `whole` finds the others.

@@ -75,6 +75,7 @@ NEEDS = (
 
 # Metis where every edge has its reverse, so that a link stands for two, and where no parts are
 # grown: 65 and 69 on products' twin at 1/4 and on a grid of 1 M vertices and 4 M edges (64eca5d).
+# With more links METIS gets clusters, and takes less where there are some to find.
 UNDIRECTED_NEED = MethodMemory("metis", 80, 60, 80)
 
 # Metis with roots by KaMinPar: refinement is what takes the most. On twins of ogbn-products at 1/16

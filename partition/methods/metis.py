@@ -419,6 +419,8 @@ def part_evenly(
 ) -> NDArray[np.int32]:
     """Call METIS or KaMinPar for vertices with links, and even out the roots with the others.
 
+    To cut few of many links METIS is called on clusters.
+
     Args:
         adjacency: Graph that `adjacency_of` makes of the arcs.
         num_parts: At least 2.

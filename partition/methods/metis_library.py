@@ -73,7 +73,9 @@ def part_graph(
     # METIS weighs the volume by vertices, not by edges: parallel edges move one row.
     is_weighted = objective == "cut" and np.any(adjacency.weight != adjacency.weight[:1])
     # The library is built for 64 bits; narrower arrays it would copy number by number.
-    weights: dict[str, Any] = {"eweights": adjacency.weight.astype(np.int64)} if is_weighted else {}
+    weights: dict[str, Any] = (
+        {"eweights": adjacency.weight.astype(np.int64, copy=False)} if is_weighted else {}
+    )
     with _returning_freed_memory(), _silent_stdout(), _passing_signals_on():
         indices = adjacency.indices.astype(np.int64, copy=False)
         _, parts = pymetis.part_graph(

@@ -2,8 +2,8 @@
 
 ```
 links --choose, join--> clusters --merge--> links of clusters --... few--> METIS
-  |                                                  |                       |
-  +<---- choose, join ---- expand -------------------+<----------------------+
+  |                                           |       |                      |
+  +<----- choose, join ----- expand ----------+<------+-------- METIS? <-----+
 ```
 """
 
@@ -24,12 +24,15 @@ if TYPE_CHECKING:
 
 # Entries, two for a link, from which on METIS gets clusters. With fewer it takes seconds.
 LEAST_ENTRIES = 1 << 25
-# It gets clusters once their graph has this small a share of the entries.
-_FEW_ENTRIES = 1 / 8
+# Shares of the entries: METIS gets the last level, with at most the smaller share where there is
+# one, and again each level before it with at most the larger. How good its cuts are depends on the
+# level, by a tenth and not in any order, and on such levels it takes a second or two.
+_FEWEST_ENTRIES, _FEW_ENTRIES = 1 / 20, 1 / 4
 # Mean vertices that the clusters of a level may have, and the smallest fraction of a part.
 _LARGEST_CLUSTER, _CLUSTERS_PER_PART = 8, 50
-# A level that leaves more of the entries of the one before is the last.
-_LEAST_SHRINKING = 0.9
+# Where a level would keep more of the entries of the one before there is none: levels that shrink
+# slowly would take more memory together than METIS does.
+_LEAST_SHRINKING = 0.75
 _CLUSTER_PASSES, _MOVE_PASSES = 3, 4
 # Share of the vertices that move in a pass after which another one is not worth its time.
 _FEW_MOVES = 0.002
@@ -69,10 +72,11 @@ def part_by_levels(
 ) -> NDArray[np.int32]:
     """Part a graph of clusters by METIS, and improve its parts on the way back.
 
-    Clusters of up to eight vertices are found and merged, level after level, until an eighth of
+    Clusters of up to eight vertices are found and merged, level after level, until a twentieth of
     the links is left. On the way back vertices move to the part that most of their links lead to.
-    METIS alone takes several times the time and the memory on such graphs. The outcome depends on
-    neither the number of threads nor the order of the edges.
+    Levels with few links METIS also parts anew, and what cuts fewer goes on. METIS alone takes
+    several times the time and the memory on such graphs. The outcome depends on neither the number
+    of threads nor the order of the edges.
 
     Args:
         adjacency: Undirected; a single weight stands for all.
@@ -93,35 +97,84 @@ def part_by_levels(
         partitioning", IEEE Trans. Parallel and Distributed Systems 2020.
     """
     total = int(vertex_weight.sum())
-    most_entries = int(_FEW_ENTRIES * adjacency.indices.size)
+    num_entries = adjacency.indices.size
+    seed_of_ties = seed % 2**64
     levels, labels = [(adjacency, vertex_weight)], []
+    # Threads are gone whenever METIS runs, which handles signals as if there were one.
     with ThreadPoolExecutor(available_threads()) as pool:
-        while levels[-1][0].indices.size > most_entries:
-            links, size = levels[-1]
-            in_parts = total // (_CLUSTERS_PER_PART * num_parts)
-            most = min(in_parts, _LARGEST_CLUSTER * total // size.size)
-            label = np.arange(size.size, dtype=np.int32)
-            moves = _Moves(links, size, label, size.copy(), most, seed)
-            moves.make(pool, _CLUSTER_PASSES)
-            num_clusters = number_clusters(label)
-            coarser = _contracted(pool, links, label, num_clusters)
-            if coarser.indices.size > _LEAST_SHRINKING * links.indices.size:
+        while levels[-1][0].indices.size > _FEWEST_ENTRIES * num_entries:
+            most = total // (_CLUSTERS_PER_PART * num_parts)
+            found = _coarser(pool, *levels[-1], most, seed_of_ties)
+            if found is None:
                 break
-            labels.append(label)
-            sizes = np.zeros(num_clusters, np.int64)
-            np.add.at(sizes, label, size)
-            levels.append((coarser, sizes))
-        links, size = levels[-1]
-        part = part_graph(links, num_parts, vertex_weight=size, seed=seed, objective="cut")
-        most = int(_IMBALANCE * total / num_parts)
-        while labels:
-            levels.pop()
-            links, size = levels[-1]
-            part = part[labels.pop()]
-            load = np.zeros(num_parts, np.int64)
-            np.add.at(load, part, size)
-            _Moves(links, size, part, load, most, seed).make(pool, _MOVE_PASSES)
-    return part
+            labels.append(found[0])
+            levels.append(found[1])
+    most = int(_IMBALANCE * total / num_parts)
+
+    def moved(part: NDArray[np.int32], links: Adjacency, size: NDArray[np.int64]) -> None:
+        load = np.zeros(num_parts, np.int64)
+        np.add.at(load, part, size)
+        with ThreadPoolExecutor(available_threads()) as pool:
+            _Moves(links, size, part, load, most, seed_of_ties).make(pool, _MOVE_PASSES)
+
+    links, size = levels.pop()
+    best = part_graph(links, num_parts, vertex_weight=size, seed=seed, objective="cut")
+    while labels:
+        links, size = levels.pop()
+        best = best[labels.pop()]
+        moved(best, links, size)
+        if links.indices.size <= _FEW_ENTRIES * num_entries:
+            other = part_graph(links, num_parts, vertex_weight=size, seed=seed, objective="cut")
+            moved(other, links, size)
+            best = min((best, other), key=lambda part: cut_weight(links, part))
+    return best
+
+
+def cut_weight(links: Adjacency, part: NDArray[np.int32]) -> int:
+    """Sum the weights of links between parts.
+
+    Args:
+        links: Undirected; a single weight stands for all.
+        part: (num_vertices,) int32. Part of each vertex.
+    """
+    is_cut = np.repeat(part, np.diff(links.indptr)) != part[links.indices]
+    if links.weight.size == 1:
+        return int(links.weight[0]) * int(np.count_nonzero(is_cut)) // 2
+    return int(links.weight[is_cut].sum(dtype=np.int64)) // 2
+
+
+def _coarser(
+    pool: ThreadPoolExecutor,
+    links: Adjacency,
+    size: NDArray[np.int64],
+    most: int,
+    seed: int,
+) -> tuple[NDArray[np.int32], tuple[Adjacency, NDArray[np.int64]]] | None:
+    """Cluster the vertices of a level.
+
+    Args:
+        pool: Threads to use.
+        links: Links of the level.
+        size: (num_vertices,) int64. Sizes of its vertices.
+        most: Largest size of a cluster; smaller where a few vertices fill one.
+        seed: Decides ties.
+
+    Returns:
+        The cluster of each vertex, and the links and sizes of the clusters; None where too many
+        links would be left.
+    """
+    # Vertices without links are never merged, and weigh next to nothing.
+    num_linked = int(np.count_nonzero(np.diff(links.indptr)))
+    most = min(most, _LARGEST_CLUSTER * int(size.sum()) // max(num_linked, 1))
+    label = np.arange(size.size, dtype=np.int32)
+    _Moves(links, size, label, size.copy(), most, seed).make(pool, _CLUSTER_PASSES)
+    num_clusters = number_clusters(label)
+    coarser = _contracted(pool, links, label, num_clusters)
+    if coarser.indices.size > _LEAST_SHRINKING * links.indices.size:
+        return None
+    sizes = np.zeros(num_clusters, np.int64)
+    np.add.at(sizes, label, size)
+    return label, (coarser, sizes)
 
 
 def number_clusters(label: NDArray[np.int32]) -> int:

@@ -14,6 +14,7 @@ from partition_loops import LOOPS, install
 from distgnn import _partitioner
 from distgnn.datasets import Graph
 from distgnn.partition import assign
+from distgnn.partition.methods import multilevel
 from distgnn.partition.orders import arrange
 from distgnn.partition.reuse import count_fetches
 
@@ -68,8 +69,15 @@ CASES: list[tuple[str, str, int, dict[str, Any]]] = [
 def test_clusters_for_metis_are_the_same_on_plain_loops(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr("distgnn.partition.methods.multilevel.LEAST_ENTRIES", 1)
+    for name, value in (("LEAST_ENTRIES", 1), ("_CLUSTERS_PER_PART", 1), ("_LEAST_BATCH", 8)):
+        monkeypatch.setattr(multilevel, name, value)
+    levels = []
+    coarser = multilevel._coarser
+    monkeypatch.setattr(
+        multilevel, "_coarser", lambda *given: levels.append(coarser(*given)) or levels[-1]
+    )
     compiled = digest(graph_of(kind), "metis", 3, quality="fast")
+    assert sum(level is not None for level in levels) >= 1
     install(monkeypatch)
     assert digest(graph_of(kind), "metis", 3, quality="fast") == compiled
 

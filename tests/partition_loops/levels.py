@@ -54,7 +54,7 @@ def _join(
     num_moves = 0
     for vertex in range(*vertices):
         home, goal = group[vertex], choice[vertex]
-        if goal == home or load[goal] + size[vertex] > most:
+        if goal == home or load[goal] == 0 or load[goal] + size[vertex] > most:
             continue
         load[home] -= size[vertex]
         load[goal] += size[vertex]

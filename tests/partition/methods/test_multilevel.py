@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -57,12 +57,6 @@ def dense(adjacency: Adjacency) -> NDArray[np.int64]:
     row = np.repeat(np.arange(size), np.diff(adjacency.indptr))
     np.add.at(found, (row, adjacency.indices), adjacency.whole().weight)
     return found
-
-
-def cut_of(adjacency: Adjacency, part: NDArray[np.int32]) -> int:
-    links = adjacency.whole()
-    row = np.repeat(np.arange(links.indptr.size - 1), np.diff(links.indptr))
-    return int(links.weight[part[row] != part[links.indices]].sum()) // 2
 
 
 @settings(deadline=None)
@@ -135,6 +129,104 @@ def test_vertices_that_chose_side_by_side_do_not_pass_the_limit() -> None:
     assert load.tolist() == [3, 0, 0, 1]
 
 
+def test_vertices_that_chose_each_other_meet() -> None:
+    # Each group of two is the other's favourite, wherever they stand.
+    pairs = undirected(graph_of(np.arange(0, 64, 2), np.arange(1, 64, 2), 64))
+    ones, label = np.ones(64, np.int64), np.arange(64, dtype=np.int32)
+
+    with multilevel.ThreadPoolExecutor(2) as pool:
+        multilevel._Moves(pairs, ones, label, ones.copy(), 2, 0).make(pool, 1)
+
+    assert np.array_equal(label[::2], label[1::2])
+
+
+def levels_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Note the number of vertices of each coarser level."""
+    found: list[int] = []
+    contracted = multilevel._contracted
+
+    def noted(*given: Any) -> Adjacency:
+        merged = contracted(*given)
+        found.append(merged.indptr.size - 1)
+        return merged
+
+    monkeypatch.setattr(multilevel, "_contracted", noted)
+    return found
+
+
+def test_vertices_without_links_do_not_keep_others_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    linked = communities()
+    graph = graph_of(linked.src, linked.dst, 40_000)
+    weight = np.where(np.diff(undirected(graph).indptr) > 0, 1000, 1)
+    levels = levels_of(monkeypatch)
+
+    part = multilevel.part_by_levels(undirected(graph), 2, vertex_weight=weight, seed=0)
+
+    assert levels[0] < 36_000 + 4000 / 3
+    assert len(levels) > 1
+    sizes = np.bincount(part, weight)
+    assert sizes.max() <= 1.04 * sizes.mean()
+
+
+def test_hubs_are_parted_with_their_lighter_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = communities()
+    hubs = np.repeat([5, 6, 7], 4000)
+    graph = graph_of(
+        np.concatenate([graph.src, hubs]),
+        np.concatenate([graph.dst, np.tile(np.arange(4000), 3)]),
+        4000,
+    )
+    before = measure(graph, assign("metis", graph, 4, quality="fast")).halo_rows
+    monkeypatch.setattr(multilevel, "LEAST_ENTRIES", 1000)
+    levels = levels_of(monkeypatch)
+
+    after = measure(graph, assign("metis", graph, 4, quality="fast"))
+
+    assert len(levels) > 1
+    assert after.halo_rows <= 1.1 * before
+    assert after.edge_balance <= 1.05
+
+
+def test_a_level_is_parted_anew_and_what_cuts_fewer_links_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    links = undirected(communities())
+    ones = np.ones(4000, np.int64)
+    good = part_graph(links, 4, vertex_weight=ones, seed=0, objective="cut")
+    calls: list[int] = []
+
+    def parts_of(level: Adjacency, *given: Any, **options: Any) -> NDArray[np.int32]:
+        calls.append(level.indptr.size - 1)
+        if level.indptr.size - 1 < 4000:
+            return np.arange(level.indptr.size - 1, dtype=np.int32) % 4
+        return good.copy()
+
+    monkeypatch.setattr(multilevel, "part_graph", parts_of)
+    monkeypatch.setattr(multilevel, "_FEW_ENTRIES", 1)
+    part = multilevel.part_by_levels(links, 4, vertex_weight=ones, seed=0)
+
+    assert calls == sorted(calls)
+    assert calls[-1] == 4000
+    assert multilevel.cut_weight(links, part) <= multilevel.cut_weight(links, good)
+
+
+def test_where_nothing_can_be_merged_metis_gets_the_links_themselves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generator = np.random.default_rng(0)
+    graph = graph_of(*generator.integers(0, 60, (2, 1500)), 60)
+    monkeypatch.setattr(multilevel, "LEAST_ENTRIES", 1 << 40)
+    alone = assign("metis", graph, 30, quality="fast")
+    monkeypatch.setattr(multilevel, "LEAST_ENTRIES", 1)
+    levels = levels_of(monkeypatch)
+
+    found = assign("metis", graph, 30, quality="fast")
+
+    assert levels == [60]
+    np.testing.assert_array_equal(found.root_part, alone.root_part)
+    np.testing.assert_array_equal(found.edge_part, alone.edge_part)
+
+
 @pytest.mark.parametrize("num_parts", [2, 8])
 def test_parts_are_even_and_cut_little_more_than_those_of_metis(num_parts: int) -> None:
     links = undirected(communities())
@@ -145,7 +237,7 @@ def test_parts_are_even_and_cut_little_more_than_those_of_metis(num_parts: int) 
     direct = part_graph(links, num_parts, vertex_weight=ones, seed=0, objective="cut")
     assert part.dtype == np.int32
     assert np.bincount(part, minlength=num_parts).max() <= 1.04 * 4000 / num_parts
-    assert cut_of(links, part) <= 1.1 * cut_of(links, direct)
+    assert multilevel.cut_weight(links, part) <= 1.1 * multilevel.cut_weight(links, direct)
 
 
 def test_parts_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,6 +262,10 @@ def test_one_weight_stands_for_all() -> None:
     whole = multilevel.part_by_levels(even, 4, vertex_weight=ones, seed=0)
 
     np.testing.assert_array_equal(lean, whole)
+    row = np.repeat(np.arange(4000), np.diff(links.indptr))
+    expected = np.count_nonzero(lean[row] != lean[links.indices])
+    assert multilevel.cut_weight(even, lean) == expected
+    assert multilevel.cut_weight(even.lean(np.int32), lean) == expected
 
 
 @pytest.mark.parametrize(
