@@ -61,7 +61,7 @@ class Tally {
     // A row with few links stays in the innermost cache after one with many, and that of a hub
     // leaves no large table behind.
     mask_ = kFewSlots - 1;
-    if (entries_.size() > kManySlots) entries_ = std::vector<Entry>(kFewSlots);
+    if (entries_.size() > kManySlots) *this = Tally();
   }
 
  private:

@@ -32,8 +32,9 @@ def simple_edges(
     for row, (head, tail) in zip(key, (ends[::-1], ends), strict=True):
         np.multiply(head, num_vertices, out=row, dtype=np.int64)
         np.add(row, tail, out=row, dtype=np.int64)
-    del ends
+    del ends, head, tail, row
     key = key.reshape(-1)
     key.sort()
-    dst, src = np.divmod(key[is_first(key)], num_vertices)
+    key = key[is_first(key)]
+    dst, src = np.divmod(key, num_vertices)
     return src, dst

@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
 # Entries, two for a link, from which on METIS gets clusters. With fewer it takes seconds.
 LEAST_ENTRIES = 1 << 25
-# Shares of the entries: METIS gets the last level, with at most the smaller share where there is
-# one, and again each level before it with at most the larger. How good its cuts are depends on the
-# level, by a tenth and not in any order, and on such levels it takes a second or two.
+# METIS parts the last level. There is no other once one has at most the smaller share of all
+# entries. On the way back METIS also parts a level with at most the larger share, if it has twice
+# the entries of the level that METIS parted before. How good its cuts are depends on the level, by
+# up to a fifth and not in any order.
 _FEWEST_ENTRIES, _FEW_ENTRIES = 1 / 20, 1 / 4
-# Mean vertices that the clusters of a level may have, and the smallest fraction of a part.
+# Mean sizes that the clusters of a level may have, and the smallest fraction of a part.
 _LARGEST_CLUSTER, _CLUSTERS_PER_PART = 8, 50
-# Where a level would keep more of the entries of the one before there is none: levels that shrink
+# A level that would keep more of the entries of the one before is not made: levels that shrink
 # slowly would take more memory together than METIS does.
 _LEAST_SHRINKING = 0.75
 _CLUSTER_PASSES, _MOVE_PASSES = 3, 4
@@ -72,11 +73,11 @@ def part_by_levels(
 ) -> NDArray[np.int32]:
     """Part a graph of clusters by METIS, and improve its parts on the way back.
 
-    Clusters of up to eight vertices are found and merged, level after level, until a twentieth of
-    the links is left. On the way back vertices move to the part that most of their links lead to.
-    Levels with few links METIS also parts anew, and what cuts fewer goes on. METIS alone takes
-    several times the time and the memory on such graphs. The outcome depends on neither the number
-    of threads nor the order of the edges.
+    Clusters of up to eight times the mean size are found and merged, level after level, until a
+    twentieth of the links is left. On the way back vertices move to the part that most of their
+    links lead to. METIS also parts levels with few links anew, and what cuts fewer links goes on.
+    METIS alone takes two to three times the time, and more memory. The outcome depends on neither
+    the number of threads nor the order of the edges.
 
     Args:
         adjacency: Undirected; a single weight stands for all.
@@ -109,24 +110,29 @@ def part_by_levels(
                 break
             labels.append(found[0])
             levels.append(found[1])
+            del found
     most = int(_IMBALANCE * total / num_parts)
 
-    def moved(part: NDArray[np.int32], links: Adjacency, size: NDArray[np.int64]) -> None:
+    def cost(part: NDArray[np.int32], links: Adjacency, size: NDArray[np.int64]) -> tuple[int, int]:
+        """Move vertices; return the size of the largest part, if that is too much, and the cut."""
         load = np.zeros(num_parts, np.int64)
         np.add.at(load, part, size)
         with ThreadPoolExecutor(available_threads()) as pool:
             _Moves(links, size, part, load, most, seed_of_ties).make(pool, _MOVE_PASSES)
+        return max(int(load.max()), most), cut_weight(links, part)
 
     links, size = levels.pop()
     best = part_graph(links, num_parts, vertex_weight=size, seed=seed, objective="cut")
+    parted = links.indices.size
     while labels:
         links, size = levels.pop()
         best = best[labels.pop()]
-        moved(best, links, size)
-        if links.indices.size <= _FEW_ENTRIES * num_entries:
+        best_cost = cost(best, links, size)
+        if 2 * parted <= links.indices.size <= _FEW_ENTRIES * num_entries:
             other = part_graph(links, num_parts, vertex_weight=size, seed=seed, objective="cut")
-            moved(other, links, size)
-            best = min((best, other), key=lambda part: cut_weight(links, part))
+            parted = links.indices.size
+            if cost(other, links, size) < best_cost:
+                best = other
     return best
 
 
@@ -163,9 +169,10 @@ def _coarser(
         The cluster of each vertex, and the links and sizes of the clusters; None where too many
         links would be left.
     """
-    # Vertices without links are never merged, and weigh next to nothing.
-    num_linked = int(np.count_nonzero(np.diff(links.indptr)))
-    most = min(most, _LARGEST_CLUSTER * int(size.sum()) // max(num_linked, 1))
+    # Vertices without links are never merged.
+    is_linked = np.diff(links.indptr) > 0
+    num_linked = max(int(np.count_nonzero(is_linked)), 1)
+    most = min(most, _LARGEST_CLUSTER * int(size[is_linked].sum()) // num_linked)
     label = np.arange(size.size, dtype=np.int32)
     _Moves(links, size, label, size.copy(), most, seed).make(pool, _CLUSTER_PASSES)
     num_clusters = number_clusters(label)

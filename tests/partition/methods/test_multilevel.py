@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from distgnn.partition.arcs import Adjacency, undirected
 from distgnn.partition.methods import multilevel
 from distgnn.partition.methods.metis_library import part_graph
 from distgnn.partition.quality import measure
+from distgnn.partition.refine.hubs import has_hubs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -170,12 +172,13 @@ def test_vertices_without_links_do_not_keep_others_apart(monkeypatch: pytest.Mon
 
 def test_hubs_are_parted_with_their_lighter_links(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = communities()
-    hubs = np.repeat([5, 6, 7], 4000)
+    hubs = np.repeat(np.arange(8), 4000)
     graph = graph_of(
         np.concatenate([graph.src, hubs]),
-        np.concatenate([graph.dst, np.tile(np.arange(4000), 3)]),
+        np.concatenate([graph.dst, np.tile(np.arange(4000), 8)]),
         4000,
     )
+    assert has_hubs(np.diff(undirected(graph).indptr))
     before = measure(graph, assign("metis", graph, 4, quality="fast")).halo_rows
     monkeypatch.setattr(multilevel, "LEAST_ENTRIES", 1000)
     levels = levels_of(monkeypatch)
@@ -187,27 +190,67 @@ def test_hubs_are_parted_with_their_lighter_links(monkeypatch: pytest.MonkeyPatc
     assert after.edge_balance <= 1.05
 
 
+@pytest.mark.parametrize("is_bad", ["coarse", "fine"])
 def test_a_level_is_parted_anew_and_what_cuts_fewer_links_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, is_bad: str
 ) -> None:
     links = undirected(communities())
     ones = np.ones(4000, np.int64)
     good = part_graph(links, 4, vertex_weight=ones, seed=0, objective="cut")
     calls: list[int] = []
 
-    def parts_of(level: Adjacency, *given: Any, **options: Any) -> NDArray[np.int32]:
-        calls.append(level.indptr.size - 1)
-        if level.indptr.size - 1 < 4000:
-            return np.arange(level.indptr.size - 1, dtype=np.int32) % 4
-        return good.copy()
+    def parts_of(level: Adjacency, num_parts: int, **options: Any) -> NDArray[np.int32]:
+        num_vertices = level.indptr.size - 1
+        calls.append(num_vertices)
+        if (num_vertices == 4000) == (is_bad == "fine"):
+            return np.arange(num_vertices, dtype=np.int32) % 4
+        return part_graph(level, num_parts, **options)
 
     monkeypatch.setattr(multilevel, "part_graph", parts_of)
     monkeypatch.setattr(multilevel, "_FEW_ENTRIES", 1)
     part = multilevel.part_by_levels(links, 4, vertex_weight=ones, seed=0)
 
     assert calls == sorted(calls)
+    assert len(calls) >= 2
     assert calls[-1] == 4000
-    assert multilevel.cut_weight(links, part) <= multilevel.cut_weight(links, good)
+    assert multilevel.cut_weight(links, part) <= 1.1 * multilevel.cut_weight(links, good)
+
+
+def test_metis_gets_few_links_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    links = undirected(communities())
+    calls: list[int] = []
+    monkeypatch.setattr(
+        multilevel,
+        "part_graph",
+        lambda level, *given, **options: (
+            calls.append(level.indices.size) or part_graph(level, *given, **options)
+        ),
+    )
+
+    multilevel.part_by_levels(links, 4, vertex_weight=np.ones(4000, np.int64), seed=0)
+
+    assert max(calls) <= links.indices.size / 4
+    assert all(2 * one <= other for one, other in pairwise(calls))
+
+
+def test_an_overfull_part_loses_against_more_links_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    links = undirected(communities())
+    ones = np.ones(4000, np.int64)
+    monkeypatch.setattr(multilevel, "_FEW_ENTRIES", 1)
+    monkeypatch.setattr(multilevel, "_MOVE_PASSES", 0)
+    monkeypatch.setattr(
+        multilevel,
+        "part_graph",
+        lambda level, num_parts, **options: (
+            part_graph(level, num_parts, **options)
+            if level.indptr.size - 1 == 4000
+            else np.zeros(level.indptr.size - 1, np.int32)  # which cuts nothing
+        ),
+    )
+
+    part = multilevel.part_by_levels(links, 4, vertex_weight=ones, seed=0)
+
+    assert np.bincount(part, minlength=4).max() <= 1.04 * 1000
 
 
 def test_where_nothing_can_be_merged_metis_gets_the_links_themselves(
