@@ -110,7 +110,6 @@ Made<int32_t> with_mates(In<int32_t> weight, In<Number> mate, bool is_simple) {
 template <typename Number>
 void take_parts(int64_t first, int64_t last, In<int32_t> parts, In<Number> index,
                 Array<int32_t> taken) {
-  constexpr int64_t kAhead = 32;
   for (int64_t k = first; k < last; ++k) {
     __builtin_prefetch(&parts[index[std::min(k + kAhead, last - 1)]]);
     taken[k] = parts[index[k]];

@@ -49,6 +49,8 @@ class Made {
 };
 
 constexpr int kWordBits = 64;
+// So many numbers that lie all over memory are fetched before they are needed.
+constexpr std::int64_t kAhead = 32;
 
 // A set of parts, or of clusters, for each of many vertices: one bit each.
 struct Sets {

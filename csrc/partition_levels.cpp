@@ -18,8 +18,6 @@ using std::uint64_t;
 
 namespace {
 
-// Links whose other ends' groups are fetched before they are needed.
-constexpr int64_t kAhead = 32;
 constexpr int32_t kFree = -1;
 constexpr std::size_t kFewSlots = 256, kManySlots = 1 << 20;
 
@@ -49,7 +47,6 @@ class Tally {
     const Entry& entry = entries_[find(group)];
     return entry.group == kFree ? 0 : entry.total;
   }
-  std::size_t size() const { return taken_.size(); }
   // Visits the groups in the order in which they came, and forgets them.
   template <typename Visit>
   void drain(Visit&& visit) {

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from distgnn import _partitioner
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
-from distgnn.partition.threads import available_threads, in_order
+from distgnn.partition.threads import available_threads, even_bounds, in_order
 
 _MOST_INT32 = 2**31 - 1
 # From so many edges on several threads pay.
@@ -279,9 +279,7 @@ def _on_threads(work: Callable[..., object], start: NDArray[np.int64], *given: o
         Result of each call.
     """
     threads = available_threads() if start[-1] >= _MANY_EDGES else 1
-    bounds = np.searchsorted(start, start[-1] * np.arange(threads + 1) // threads)
-    bounds[0], bounds[-1] = 0, start.size - 1
-    ranges = pairwise(bounds.tolist())
+    ranges = pairwise(even_bounds(start, 0, start.size - 1, threads))
     with in_order(lambda each: work(*each, *given), ranges, threads) as returned:
         return list(returned)
 

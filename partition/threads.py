@@ -9,6 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -35,6 +38,24 @@ def affordable_threads(threads: int, bytes_of_each: int, memory_bytes: int | Non
     if memory_bytes is None:
         return threads
     return max(1, min(threads, memory_bytes // max(bytes_of_each, 1)))
+
+
+def even_bounds(indptr: NDArray[np.int64], first: int, last: int, threads: int) -> list[int]:
+    """Cut a range of rows into one for each thread, with about as many entries each.
+
+    Args:
+        indptr: (num_rows + 1,) int64. Where the entries of each row begin.
+        first: First row of the range.
+        last: Row behind it.
+        threads: At least 1.
+
+    Returns:
+        Where each of the ranges begins, and where the last one ends.
+    """
+    begin, end = int(indptr[first]), int(indptr[last])
+    shares = begin + (end - begin) * np.arange(1, threads) // threads
+    inner = np.searchsorted(indptr[first : last + 1], shares) + first
+    return [first, *inner.tolist(), last]
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import numpy as np
 from distgnn import _partitioner
 from distgnn.partition.arcs import Adjacency
 from distgnn.partition.methods.metis_library import part_graph
-from distgnn.partition.threads import available_threads
+from distgnn.partition.threads import available_threads, even_bounds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -113,26 +113,29 @@ def part_by_levels(
             del found
     most = int(_IMBALANCE * total / num_parts)
 
-    def cost(part: NDArray[np.int32], links: Adjacency, size: NDArray[np.int64]) -> tuple[int, int]:
-        """Move vertices; return the size of the largest part, if that is too much, and the cut."""
+    def moved(part: NDArray[np.int32], level: tuple[Adjacency, NDArray[np.int64]]) -> int:
+        """Move vertices of a level between parts; return the size of the largest part."""
+        links, size = level
         load = np.zeros(num_parts, np.int64)
         np.add.at(load, part, size)
         with ThreadPoolExecutor(available_threads()) as pool:
             _Moves(links, size, part, load, most, seed_of_ties).make(pool, _MOVE_PASSES)
-        return max(int(load.max()), most), cut_weight(links, part)
+        return int(load.max())
 
     links, size = levels.pop()
     best = part_graph(links, num_parts, vertex_weight=size, seed=seed, objective="cut")
     parted = links.indices.size
     while labels:
-        links, size = levels.pop()
+        level = links, size = levels.pop()
         best = best[labels.pop()]
-        best_cost = cost(best, links, size)
+        largest = moved(best, level)
         if 2 * parted <= links.indices.size <= _FEW_ENTRIES * num_entries:
             other = part_graph(links, num_parts, vertex_weight=size, seed=seed, objective="cut")
             parted = links.indices.size
-            if cost(other, links, size) < best_cost:
-                best = other
+            choices = [(largest, best), (moved(other, level), other)]
+            # First by what the largest part has beyond the limit.
+            costs = [(max(load, most), cut_weight(links, part)) for load, part in choices]
+            best = choices[costs.index(min(costs))][1]
     return best
 
 
@@ -229,6 +232,7 @@ class _Moves(NamedTuple):
         choice = np.empty(num_vertices, np.int32)
         step = max(-(-num_vertices // _BATCHES), _LEAST_BATCH)
         groups = self.group, self.size, self.load, self.most, self.seed, choice
+        threads = available_threads()
 
         def choose(first: int, last: int) -> None:
             _partitioner.choose_groups(first, last, self.adjacency, *groups)
@@ -237,7 +241,7 @@ class _Moves(NamedTuple):
             num_moves = 0
             for first in range(0, num_vertices, step):
                 last = min(first + step, num_vertices)
-                bounds = _bounds(self.adjacency.indptr, first, last)
+                bounds = even_bounds(self.adjacency.indptr, first, last, threads)
                 list(pool.map(choose, bounds[:-1], bounds[1:]))
                 num_moves += _partitioner.join_groups(
                     first, last, choice, self.size, self.most, self.group, self.load
@@ -256,7 +260,7 @@ def _contracted(
     entries = np.concatenate([[0], np.cumsum(np.diff(links.indptr)[order])])[start]
     # Each thread writes from the place on where its links would begin if none were merged. Pages
     # in between are never touched, and take no memory.
-    bounds = _bounds(entries, 0, num_clusters)
+    bounds = even_bounds(entries, 0, num_clusters, available_threads())
     count = np.empty(num_clusters, np.int64)
     neighbor, weight = np.empty(entries[-1], np.int32), np.empty(entries[-1], np.int64)
 
@@ -272,12 +276,3 @@ def _contracted(
         np.concatenate([neighbor[range_] for range_ in written]),
         np.concatenate([weight[range_] for range_ in written]),
     )
-
-
-def _bounds(indptr: NDArray[np.int64], first: int, last: int) -> list[int]:
-    """Cut a range of rows into one for each thread, with about as many entries each."""
-    threads = available_threads()
-    begin, end = int(indptr[first]), int(indptr[last])
-    shares = begin + (end - begin) * np.arange(1, threads) // threads
-    inner = np.searchsorted(indptr[first : last + 1], shares) + first
-    return [first, *inner.tolist(), last]

@@ -37,7 +37,7 @@ class RootLinks:
         vertex_at: NDArray[np.int64],
         start: NDArray[np.int64],
     ) -> None:
-        """Find these edges.
+        """Number the roots of each part.
 
         Args:
             graph: The graph.

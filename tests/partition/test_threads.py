@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 
 from distgnn.datasets import Graph
 from distgnn.partition import assign
@@ -13,7 +15,12 @@ from distgnn.partition.directory.manifest import FileRecord
 from distgnn.partition.directory.store import write
 from distgnn.partition.orders import ORDERS, arrange
 from distgnn.partition.quality import measure
-from distgnn.partition.threads import affordable_threads, available_threads, in_order
+from distgnn.partition.threads import (
+    affordable_threads,
+    available_threads,
+    even_bounds,
+    in_order,
+)
 
 
 def test_results_come_in_the_order_of_the_items() -> None:
@@ -119,3 +126,21 @@ def test_parts_do_not_depend_on_the_number_of_threads(tmp_path: Path, order: str
     graph = Graph(name="g", num_vertices=300, src=src, dst=dst, features=features)
     alone = files_of(tmp_path / "alone", graph, order, 1)
     assert files_of(tmp_path / "together", graph, order, 3) == alone
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.data())
+def test_ranges_of_rows_follow_each_other_and_hold_about_as_many_entries(
+    counts: list[int], data: st.DataObject
+) -> None:
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    first = data.draw(st.integers(0, len(counts)))
+    last = data.draw(st.integers(first, len(counts)))
+    threads = data.draw(st.integers(1, 5))
+
+    bounds = even_bounds(indptr, first, last, threads)
+
+    assert len(bounds) == threads + 1
+    assert bounds == sorted(bounds)
+    assert (bounds[0], bounds[-1]) == (first, last)
+    share = (indptr[last] - indptr[first]) / threads
+    assert all(size <= share + 10 for size in np.diff(indptr[bounds]))

@@ -42,6 +42,12 @@ def drawn_graphs(draw: st.DrawFn) -> Graph:
     return graph_of(src.copy(), dst.copy(), num_vertices)
 
 
+def numbers_for(num_vertices: int) -> st.SearchStrategy[list[int]]:
+    """Draw a number below `num_vertices` for each vertex."""
+    number = st.integers(0, num_vertices - 1)
+    return st.lists(number, min_size=num_vertices, max_size=num_vertices)
+
+
 def communities(num_vertices: int = 4000, size: int = 100, degree: int = 30) -> Graph:
     """Nine of ten edges stay inside communities of so many vertices, which are not in order."""
     generator = np.random.default_rng(0)
@@ -65,11 +71,8 @@ def dense(adjacency: Adjacency) -> NDArray[np.int64]:
 @given(drawn_graphs(), st.data())
 def test_choices_are_those_of_plain_python(graph: Graph, data: st.DataObject) -> None:
     adjacency, num_vertices = undirected(graph), graph.num_vertices
-    numbers = st.lists(
-        st.integers(0, num_vertices - 1), min_size=num_vertices, max_size=num_vertices
-    )
-    group = np.array(data.draw(numbers), np.int32)
-    size = np.array(data.draw(numbers), np.int64) + 1
+    group = np.array(data.draw(numbers_for(num_vertices)), np.int32)
+    size = np.array(data.draw(numbers_for(num_vertices)), np.int64) + 1
     most, seed = data.draw(st.integers(1, 3 * num_vertices)), data.draw(st.integers(0, 2**40))
     load = np.zeros(num_vertices, np.int64)
     np.add.at(load, group, size)
@@ -88,10 +91,7 @@ def test_choices_are_those_of_plain_python(graph: Graph, data: st.DataObject) ->
 @given(drawn_graphs(), st.data())
 def test_contraction_is_a_product_of_matrices(graph: Graph, data: st.DataObject) -> None:
     adjacency, num_vertices = undirected(graph), graph.num_vertices
-    numbers = st.lists(
-        st.integers(0, num_vertices - 1), min_size=num_vertices, max_size=num_vertices
-    )
-    label = np.array(data.draw(numbers), np.int32)
+    label = np.array(data.draw(numbers_for(num_vertices)), np.int32)
     num_clusters = multilevel.number_clusters(label)
 
     with multilevel.ThreadPoolExecutor(2) as pool:
