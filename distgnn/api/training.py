@@ -293,7 +293,8 @@ def _take_turns(
             turn=turn,
         )
         summary = _train_part(own, run_dir, group, stop)
-        done, is_first = summary["num_epochs"], False
+        # Not from the records: a host that went down may have lost lines of epochs that are done.
+        done, is_first = num_done(run_dir, group), False
         estimated_s = summary["estimated_epoch_s"]
         if done < until or done >= last:
             return summary

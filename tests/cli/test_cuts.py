@@ -260,3 +260,14 @@ def test_a_run_that_took_the_usual_turns_goes_on_where_they_are_named(whole_cuts
     said = Noted()
     trained(whole_cuts, tmp_path, said, epochs=12, resume=True, cut_every=10)
     assert said.lines[0].startswith("cut 2 of 2, ")
+
+
+def test_a_run_that_lost_records_of_epochs_that_are_done_goes_on_to_the_end(whole_cuts, tmp_path):
+    trained(whole_cuts, tmp_path, pause_after=4)
+    metrics = tmp_path / "run/metrics.jsonl"
+    lines = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text("".join(lines[:2]))
+    run = trained(whole_cuts, tmp_path, resume=True)
+    records = RunDirectory(tmp_path / "run").read_metrics()
+    assert [record["epoch"] for record in records] == [0, 1, 4, 5, 6, 7]
+    assert run.summary["num_epochs"] == 8
