@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from distgnn import _partitioner
 from distgnn.partition.refine.placement import Limits, Placement
 from distgnn.partition.refine.scratch import Scratch
+
+# Nodes that are shuffled among each other. All at once, each was fetched from memory anew: on a
+# window of 8 million entries a pass took 1.5 times as long, and left as many rows but for 0.1 %.
+_SHUFFLED = 1 << 14
 
 
 def empty_slots(placement: Placement, scratch: Scratch, limits: Limits) -> int:
@@ -37,8 +42,9 @@ def wander(
     """Try once to empty every small paid slot, also where as many rows travel afterwards.
 
     `empty_slots` ends where all moves that save nothing make small slots larger. From there many
-    placements with as many rows are a few such moves away, and some of them can be improved. Nodes
-    are taken in random order: in the same one, passes would undo each other's moves.
+    placements with as many rows are a few such moves away, and some of them can be improved. Blocks
+    of nodes, and the nodes of each, are taken in random order: in the same one, passes would undo
+    each other's moves.
 
     Args:
         placement: Changed; never to more rows.
@@ -50,8 +56,16 @@ def wander(
         Selman, Levesque and Mitchell, "A new method for solving hard satisfiability problems",
         AAAI 1992 (sideways moves).
     """
-    order = generator.permutation(np.flatnonzero(placement.used > 1))
+    order = _shuffled(np.flatnonzero(placement.used > 1), generator)
     _partitioner.wander(placement, scratch, limits, order)
+
+
+def _shuffled(nodes: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
+    """Return nodes in random order, those of a block one after another."""
+    num_in_blocks = nodes.size // _SHUFFLED * _SHUFFLED
+    blocks = generator.permutation(nodes[:num_in_blocks].reshape(-1, _SHUFFLED))
+    rest = generator.permutation(nodes[num_in_blocks:])
+    return np.concatenate([generator.permuted(blocks, axis=1).ravel(), rest])
 
 
 def move_vertices(

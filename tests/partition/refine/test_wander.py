@@ -6,7 +6,7 @@ import pytest
 from distgnn import _partitioner
 from distgnn.datasets import Graph
 from distgnn.partition.arcs import arcs_of
-from distgnn.partition.refine import refinement
+from distgnn.partition.refine import passes, refinement
 from distgnn.partition.refine.passes import empty_slots, wander
 from distgnn.partition.refine.placement import Limits, Placement, crowding, placement_of
 from distgnn.partition.refine.scratch import Scratch, scratch_of
@@ -71,6 +71,25 @@ def test_wandering_saves_rows_where_no_move_saves_any(*, is_symmetric: bool) -> 
         assert crowding(placement) <= limits.clones
     assert rows == sorted(rows, reverse=True)
     assert rows[-1] < rows[0]
+
+
+@pytest.mark.parametrize("num_nodes", [0, 5, 8, 30])
+def test_nodes_near_each_other_are_taken_one_after_another_in_random_order(
+    monkeypatch: pytest.MonkeyPatch, num_nodes: int
+) -> None:
+    monkeypatch.setattr(passes, "_SHUFFLED", 8)
+    nodes = 3 * np.arange(num_nodes)
+    orders = [passes._shuffled(nodes, np.random.default_rng(seed)) for seed in range(20)]
+    for order in orders:
+        assert sorted(order.tolist()) == nodes.tolist()
+        for begin in range(0, num_nodes - 7, 8):
+            block = np.sort(order[begin : begin + 8]) // 3
+            assert block[0] % 8 == 0
+            assert block.tolist() == list(range(block[0], block[0] + 8))
+    if num_nodes:
+        # Each place has several nodes, and each block several orders.
+        assert min(len(set(place)) for place in np.stack(orders, axis=1).tolist()) > 2
+        assert any((np.diff(order[:5]) < 0).any() for order in orders)
 
 
 @pytest.mark.parametrize("seed", [2, 9, 16])
