@@ -75,6 +75,11 @@ int64_t fullest(const Placement& p, const Limits& limits, int64_t node, int64_t 
   return best;
 }
 
+// Edges for which the part with the most room has room.
+int64_t most_room(const Placement& p, const Limits& limits) {
+  return limits.load - *std::min_element(p.load.begin(), p.load.end());
+}
+
 // A new part for the node that holds most of its neighbours at home, if there are enough.
 int64_t roomy_part(const Placement& p, const Scratch& s, const Limits& limits, int64_t node,
                    int64_t home, int64_t least) {
@@ -137,6 +142,8 @@ void drain_for_free(const Placement& p, const Limits& limits) {
 bool drain_by_slots(const Placement& p, const Scratch& s, const Limits& limits, int64_t least,
                     int64_t most_rows) {
   bool has_moved = false;
+  const int64_t fewest = std::max<int64_t>(least, 1);
+  if (most_room(p, limits) < fewest) return false;
   for (int64_t vertex = 0; vertex < p.num_vertices; ++vertex) {
     for (int64_t node = vertex; node < p.num_nodes(); node += p.num_vertices) {
       const int64_t home = fullest(p, limits, node, least);
@@ -145,6 +152,8 @@ bool drain_by_slots(const Placement& p, const Scratch& s, const Limits& limits, 
       if (part == kNowhere) continue;
       move_to(p, limits, node, home, part);
       has_moved = true;
+      // Where no part has room for so many, the nodes that follow cost much time for nothing.
+      if (most_room(p, limits) < fewest) return true;
     }
   }
   return has_moved;
