@@ -1,5 +1,6 @@
 #include "bind_partition.h"
 #include "partition_arcs.h"
+#include "partition_sort.h"
 
 namespace distgnn {
 namespace {
@@ -90,6 +91,9 @@ void distgnn::bind_partition_arcs(nb::module_& m) {
         return numpy(unlocked([&] { return sort_edges(view(row), view(column), view(rank)); }));
       },
       "row", "column", "rank");
+  define(
+      m, "sort_numbers",
+      [](Vector<int64_t> values) { unlocked([&] { sort_numbers(view(values)); }); }, "values");
   define(
       m, "both_ways",
       [](InVector<int64_t> start, InVector<int32_t> head, InVector<int32_t> weight) {

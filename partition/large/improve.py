@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn import _partitioner
 from distgnn.partition.jit import compiled
-from distgnn.partition.large.rows import RowChunk, RowFile
+from distgnn.partition.large.rows import RowFile
 
 _PASSES = 4
 # Vertices that move in a pass after which another one is not worth its time.
@@ -28,7 +29,7 @@ class VertexWeights(NamedTuple):
     ends: NDArray[np.int64]
 
 
-class _Parts(NamedTuple):
+class Parts(NamedTuple):
     """Loads of the parts.
 
     Attributes:
@@ -71,13 +72,13 @@ def improve(
     """
     load = np.zeros((2, num_parts), np.int64)
     add_sizes(sizes, part, VertexWeights(load[0], load[1]))
-    parts = _Parts(part, load, limit, np.zeros(num_parts, np.int64))
+    parts = Parts(part, load, limit, np.zeros(num_parts, np.int64))
     for number in range(_PASSES):
         # Edges that it may cost to move a vertex out of an overfull part.
         price = (1 << 2 * number) - 1 if number < _PASSES - 1 else np.iinfo(np.int64).max
         num_moves = 0
         for chunk in rows.chunks():
-            num_moves += _visit(chunk, parts, sizes, price)
+            num_moves += _partitioner.change_parts(chunk, parts, sizes, price)
         if num_moves <= _FEW_MOVES * part.size and (load <= limit[:, None]).all():
             break
 
@@ -94,58 +95,3 @@ def add_sizes(sizes: VertexWeights, group: NDArray[np.int32], found: VertexWeigh
     for vertex in range(group.size):
         found.vertices[group[vertex]] += sizes.vertices[vertex] if sizes.vertices.size else 1
         found.ends[group[vertex]] += sizes.ends[vertex]
-
-
-@compiled
-def _visit(chunk: RowChunk, parts: _Parts, sizes: VertexWeights, price: int) -> int:
-    """Let each vertex of some rows change its part; return how many did."""
-    load, tally = parts.load, parts.tally
-    num_moves = 0
-    for row in range(chunk.indptr.size - 1):
-        begin, end = chunk.indptr[row], chunk.indptr[row + 1]
-        vertex = chunk.first + row
-        own = sizes.vertices[vertex] if sizes.vertices.size else 1, sizes.ends[vertex]
-        home = parts.part[vertex]
-        for k in range(begin, end):
-            tally[parts.part[chunk.neighbour[k]]] += chunk.weight[k]
-        is_over = load[0, home] > parts.limit[0] or load[1, home] > parts.limit[1]
-        best, most = home, tally[home]
-        if is_over:
-            most = np.int64(-1)
-        for k in range(begin, end):
-            goal = parts.part[chunk.neighbour[k]]
-            is_better = tally[goal] > most or (tally[goal] == most and home != best > goal)
-            if goal != home and is_better and _has_room(parts, goal, own):
-                best, most = goal, tally[goal]
-        if is_over and best == home:
-            best, most = _emptiest(parts), np.int64(0)
-        if is_over and (tally[home] - most > price or not _has_room(parts, best, own)):
-            best = home
-        for k in range(begin, end):
-            tally[parts.part[chunk.neighbour[k]]] = 0
-        if best != home:
-            parts.part[vertex] = best
-            for measure in range(2):
-                load[measure, home] -= own[measure]
-                load[measure, best] += own[measure]
-            num_moves += 1
-    return num_moves
-
-
-@compiled
-def _has_room(parts: _Parts, goal: int, own: tuple[int, int]) -> bool:
-    return bool(
-        parts.load[0, goal] + own[0] <= parts.limit[0]
-        and parts.load[1, goal] + own[1] <= parts.limit[1]
-    )
-
-
-@compiled
-def _emptiest(parts: _Parts) -> int:
-    """Part whose fuller measure is the least full."""
-    best, least = 0, np.inf
-    for part in range(parts.tally.size):
-        fill = max(parts.load[0, part] / parts.limit[0], parts.load[1, part] / parts.limit[1])
-        if fill < least:
-            best, least = part, fill
-    return best

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn import _partitioner
 from distgnn.datasets.buckets import Buckets
 from distgnn.datasets.edge_file import EdgeFile
 from distgnn.datasets.errors import InputError
@@ -126,7 +127,7 @@ def sort_rows(
         )
         for bucket in range(num_buckets):
             packed = buckets.take(bucket)
-            packed.sort()
+            _partitioner.sort_numbers(packed)
             degree = np.zeros(first_row[bucket + 1] - first_row[bucket], np.int32)
             column, weight = _unpack(
                 packed, (num_rows, weight_bits), first_row[bucket], degree, is_merged

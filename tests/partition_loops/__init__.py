@@ -21,6 +21,7 @@ from partition_loops import (
     passes,
     placement,
     plans,
+    rows,
     sets,
 )
 from partition_loops import weights as w
@@ -41,6 +42,7 @@ LOOPS: dict[str, Callable[..., Any]] = {
     "take_parts": lambda first, last, parts, index, taken: taken.__setitem__(
         slice(first, last), parts[index[first:last]]
     ),
+    "sort_numbers": lambda values: values.sort(),
     "sort_edges": lambda row, column, rank: np.lexsort((rank[column], row)),
     "edges_of_parts": arcs.edges_of_parts,
     "arcs_apart": placement._apart,
@@ -93,6 +95,9 @@ LOOPS: dict[str, Callable[..., Any]] = {
     "merge_cluster_links": lambda first, last, links, members, place, *written: (
         levels._merge_clusters((first, last), links, members, place, written)
     ),
+    "join_clusters": rows.join_clusters,
+    "gather_alone": rows.gather_alone,
+    "change_parts": rows.change_parts,
     "has_reverses": orders._is_symmetric,
     "link_ends": orders._link,
     "merge_communities": orders._merge,

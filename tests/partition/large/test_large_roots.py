@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from partition_loops import install
 
+from distgnn import _partitioner
 from distgnn.datasets import Graph
 from distgnn.datasets.edge_file import EdgeFile, from_array_folder
 from distgnn.datasets.make_twin import make
 from distgnn.partition.arcs import undirected
+from distgnn.partition.large.clusters import Clusters
+from distgnn.partition.large.improve import Parts, VertexWeights
 from distgnn.partition.large.roots import roots
+from distgnn.partition.large.rows import RowChunk
 from distgnn.partition.methods.metis import metis_roots
 from distgnn.partition.refine.balance import Balance
 
@@ -87,6 +92,65 @@ def test_another_seed_gives_other_parts(
 ) -> None:
     other = roots(twin, 8, tmp_path, seed=1, memory_bytes=MEMORY_BYTES)
     assert not np.array_equal(other, parts)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in scalar")
+@pytest.mark.parametrize("seed", [0, 5])
+def test_parts_are_the_same_on_plain_loops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    one = (generator.pareto(1.2, 3000) * 20).astype(np.int64) % 900
+    other = (one + generator.integers(0, 30, 3000)) % 900
+    edges = save(tmp_path / "e", [one, other], 1000)
+    found = []
+    for folder in (tmp_path / "compiled", tmp_path / "plain"):
+        folder.mkdir()
+        notes: list[str] = []
+        words = {"seed": seed, "memory_bytes": 150_000, "progress": notes.append}
+        found.append(roots(edges, 7, folder, **words))
+        assert sum("in" in note and "clusters" in note for note in notes) > 2
+        install(monkeypatch)
+    assert np.array_equal(*found)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in scalar")
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("most", [8, 25, 10**6])
+def test_steps_are_the_same_on_plain_loops_at_every_limit(
+    monkeypatch: pytest.MonkeyPatch, seed: int, most: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    num_vertices, num_parts = 60, 5
+    degree = generator.integers(0, 9, num_vertices)
+    indptr = np.concatenate([[0], np.cumsum(degree)])
+    neighbour = generator.integers(0, num_vertices, indptr[-1]).astype(np.int32)
+    weight = generator.integers(1, 4, indptr[-1]).astype(np.int32)
+    chunk = RowChunk(10, indptr[:41], neighbour[: indptr[40]], weight[: indptr[40]])
+    own = generator.integers(1, 6, num_vertices)
+    part = generator.integers(0, num_parts, num_vertices).astype(np.int32)
+    states = []
+    for is_plain in (False, True):
+        if is_plain:
+            install(monkeypatch)
+        clusters = Clusters(np.arange(num_vertices, dtype=np.int32), own.copy(), own)
+        moves = [_partitioner.join_clusters(chunk, clusters, most, seed) for _ in range(2)]
+        bins = np.full(num_vertices + 1, -1, np.int32)
+        _partitioner.gather_alone(chunk, clusters, most, bins)
+        for vertices in (np.zeros(0, np.int64), own % 3):
+            load = np.zeros((2, num_parts), np.int64)
+            moved = part.copy()
+            np.add.at(load[0], part, vertices if vertices.size else 1)
+            np.add.at(load[1], part, own)
+            limit = (load.mean(axis=1) * (0.98 if most == 8 else 1.2)).astype(np.int64)
+            tally = np.zeros(num_parts, np.int64)
+            parts, sizes = Parts(moved, load, limit, tally), VertexWeights(vertices, own)
+            for price in (0, 3, 2**63 - 1):
+                moves.append(_partitioner.change_parts(chunk, parts, sizes, price))
+            states.append([moves, moved.tolist(), load.tolist(), tally.tolist()])
+        states[-1] += [clusters.label.tolist(), clusters.size.tolist(), bins.tolist()]
+    assert states[:2] == states[2:]
+    assert any(states[0][0])
 
 
 class StopError(Exception):
