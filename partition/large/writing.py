@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -229,8 +230,16 @@ class Writer:
         clock = StageProgress("exchange lists", "parts", num_parts, progress)
         bounds = np.stack([self.work.load(f"leaf-bounds-{part:05d}") for part in range(num_parts)])
         complete = []
+
+        @cache
+        def leaves(part: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+            """Map the leaves of a part; opening them for each owner anew took most of the time."""
+            names = (f"leaf-{kind}-{part:05d}.npy" for kind in ("place", "flags"))
+            place, flags = (np.load(self.work.path(name), mmap_mode="r") for name in names)
+            return place, flags
+
         for owner in range(num_parts):
-            arrays = self._exchange_of(owner, bounds)
+            arrays = self._exchange_of(owner, bounds, leaves)
             written = _load_record(self.work, owner)
             files = {**written.files, **write_part(self.folder, owner, arrays)}
             complete.append(Written(written.counts, _sorted_files(files)))
@@ -238,17 +247,21 @@ class Writer:
         clock.end()
         return complete
 
-    def _exchange_of(self, owner: int, bounds: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    def _exchange_of(
+        self,
+        owner: int,
+        bounds: NDArray[np.int64],
+        leaves: Callable[[int], tuple[NDArray[np.int32], NDArray[np.bool_]]],
+    ) -> dict[str, NDArray[Any]]:
         num_parts = self.tables.num_parts
         counts = np.zeros((2, num_parts), np.int64)
         rows: tuple[list[NDArray[np.int32]], list[NDArray[np.int32]]] = ([], [])
         for part in np.flatnonzero(bounds[:, owner + 1] > bounds[:, owner]):
             own = slice(bounds[part, owner], bounds[part, owner + 1])
-            place = np.load(self.work.path(f"leaf-place-{part:05d}.npy"), mmap_mode="r")[own]
-            flags = np.load(self.work.path(f"leaf-flags-{part:05d}.npy"), mmap_mode="r")[:, own]
-            row = (place - self.tables.root_start[owner]).astype(np.int32)
+            place, flags = leaves(int(part))
+            row = (place[own] - self.tables.root_start[owner]).astype(np.int32)
             for role in range(2):
-                rows[role].append(row[flags[role]])
+                rows[role].append(row[flags[role, own]])
                 counts[role, part] = rows[role][-1].size
         none = np.zeros(0, np.int32)
         return {
