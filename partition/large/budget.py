@@ -34,15 +34,15 @@ ROOTS_EDGE_BYTES = 24
 CLONES_GUESS = 3.0
 # Roots of the largest part over the mean: parts share edges more evenly than vertices.
 ROOTS_GUESS = 2.0
-# Seconds of one core of 2.5 GHz, measured with the twin of ogbn-papers100M at 1/64 of its size.
+# Seconds of one core of 2.6 GHz, measured with the twin of ogbn-papers100M at 1/64 to 1/4.
 ROOTS_EDGE_S = 0.6e-6
-COVER_EDGE_S = 1.5e-6
-# In a window of so many edges, at 1/128. In larger ones, what is read lies in slower memory: at 1/4
-# they had 16 million, which took 11.5e-6 each in the first round and 8.1e-6 in all.
-REFINE_EDGE_S = 4.9e-6
+COVER_EDGE_S = 0.6e-6
+# In a window of so many edges, each time. In larger ones, what is read lies in slower memory: in a
+# round an edge took 1.3e-6 in windows of 1.3 million, 1.5e-6 of 4.2 and 1.9e-6 of 16 million.
+REFINE_EDGE_S = 1.15e-6
 REFINE_EDGES = 1 << 19
-REFINE_GROWTH = 0.16
-OTHER_EDGE_S = 0.8e-6
+REFINE_GROWTH = 0.14
+OTHER_EDGE_S = 0.5e-6
 # Features: read from end to end and dealt, 2 million rows of 512 bytes in 1.4 to 3.6 s.
 DEAL_BYTE_S = 3e-9
 # Share of the edges that lie between parts, as long as they have not been counted.
