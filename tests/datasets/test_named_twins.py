@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 
 from distgnn import datasets
-from distgnn.datasets import Graph, InputError
+from distgnn.datasets import Graph, InputError, named_twins
 from distgnn.datasets.ingest import ingest
 from distgnn.datasets.named_twins import TWIN_NAMES
 from distgnn.datasets.twins import TWINS
@@ -110,8 +110,11 @@ def test_wrong_twins_are_one_sentence(source: str, message: str) -> None:
 
 
 def test_a_twin_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.sysconf", lambda name: 1 << 12)
-    with pytest.raises(InputError, match=r"GiB; take a smaller scale, or cut it from disk with"):
+    monkeypatch.setattr(named_twins, "total_memory", lambda: 1 << 29)
+    monkeypatch.setattr(named_twins, "memory_limit", lambda: None)
+    with pytest.raises(InputError, match=r"this machine has 0 GiB here; take .*, or cut it from"):
         datasets.load("synthetic:papers@1/64")
-    with pytest.raises(InputError, match=r"takes about .* GiB; take a smaller scale$"):
+    monkeypatch.setattr(named_twins, "total_memory", lambda: 1 << 60)
+    monkeypatch.setattr(named_twins, "memory_limit", lambda: 4 << 30)
+    with pytest.raises(InputError, match=r"a program may take 4 GiB here; take a smaller scale$"):
         datasets.load("synthetic:products")
