@@ -237,7 +237,7 @@ def train_one(asked: Training, group: Group) -> dict[str, Any]:
             on_rank_0(group, lock.take)
         if asked.cuts:
             return _train_in_turn(asked, run_dir, group)
-        return _train_part(asked, run_dir, group)
+        return _train_part(asked, run_dir, group)[0]
 
 
 def _train_in_turn(asked: Training, run_dir: RunDirectory, group: Group) -> dict[str, Any]:
@@ -292,9 +292,8 @@ def _take_turns(
             overwrite=asked.overwrite and is_first,
             turn=turn,
         )
-        summary = _train_part(own, run_dir, group, stop)
-        # Not from the records: a host that went down may have lost lines of epochs that are done.
-        done, is_first = num_done(run_dir, group), False
+        summary, done = _train_part(own, run_dir, group, stop)
+        is_first = False
         estimated_s = summary["estimated_epoch_s"]
         if done < until or done >= last:
             return summary
@@ -306,13 +305,17 @@ def _take_turns(
 
 def _train_part(
     asked: Training, run_dir: RunDirectory, group: Group, stop: StopSignals | None = None
-) -> dict[str, Any]:
-    """Train on one partition, up to the end or the pause; collective; return the summary."""
+) -> tuple[dict[str, Any], int]:
+    """Train on one partition, up to the end or the pause; collective.
+
+    Returns:
+        The summary, and the number of epochs that are done.
+    """
     trainer = _load(asked, run_dir, group)
     if asked.pause_after is not None:
         trainer.until = min(asked.pause_after, asked.config.epochs)
     with trainer.trace:
-        return _run_epochs(asked, trainer, run_dir, stop)
+        return _run_epochs(asked, trainer, run_dir, stop), trainer.num_epochs
 
 
 def _check_bounds(asked: Training, run_dir: RunDirectory) -> None:

@@ -150,7 +150,7 @@ def summarise(
     best = next((record for record in records if record["epoch"] == best_epoch), None)
     until_best = [r["epoch_s"] for r in records if best and r["epoch"] <= best["epoch"]]
     return {
-        "num_epochs": records[-1]["epoch"] + 1 if records else 0,
+        "num_epochs": len(records),
         "best_epoch": best_epoch,
         "train_metric": best and best["train_metric"],
         "val_metric": best and best["val_metric"],

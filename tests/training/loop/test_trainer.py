@@ -267,7 +267,7 @@ def test_a_finished_run_whose_metrics_were_lost_can_still_be_resumed(tmp_path):
     config = make_config(epochs=4)
     run(tmp_path, graph, cut(graph, 1), config)
     (tmp_path / "metrics.jsonl").unlink()
-    assert run(tmp_path, graph, cut(graph, 1), config, resume=True)[0].summary["num_epochs"] == 0
+    assert run(tmp_path, graph, cut(graph, 1), config, resume=True)[0].summary["num_epochs"] == 4
 
 
 def test_a_run_that_is_cut_short_before_any_evaluation_has_no_model_to_keep(tmp_path):
