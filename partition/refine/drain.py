@@ -53,5 +53,8 @@ def drain(placement: Placement, scratch: Scratch, limits: Limits, most_rows: int
 
 
 def _has_room(placement: Placement, limits: Limits) -> bool:
-    """Return whether a part may take in an edge; of the parts of a window all may be full."""
-    return int(placement.load.min()) < limits.load
+    """Return whether a part may take in an edge, or a root without any.
+
+    Of the parts of a window all may be full, and no root moves.
+    """
+    return limits.roots > 0 or int(placement.load.min()) < limits.load
