@@ -75,7 +75,7 @@ int64_t fullest(const Placement& p, const Limits& limits, int64_t node, int64_t 
   return best;
 }
 
-// Edges for which the part with the most room has room.
+// How many edges the part with the most room may still take in.
 int64_t most_room(const Placement& p, const Limits& limits) {
   return limits.load - *std::min_element(p.load.begin(), p.load.end());
 }

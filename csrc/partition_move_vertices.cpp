@@ -134,7 +134,7 @@ bool try_move(const Placement& p, const Scratch& s, const Limits& limits, int64_
 
 int64_t move_vertices(const Placement& p, const Scratch& s, const Limits& limits, int64_t price,
                       int64_t most_rows) {
-  // No part takes in a root: in windows of parts, where the edges beside it are not all there.
+  // In windows of parts roots stay: the edges beside them are not all there.
   if (limits.roots <= 0) return 0;
   int64_t num_moves = 0;
   for (int64_t vertex = 0; vertex < p.num_vertices; ++vertex) {

@@ -87,8 +87,8 @@ def load_twin(source: str) -> Graph:
             remedy += ", or cut it from disk with distgnn partition --out-of-core on"
         raise InputError(
             f"{source} takes about {needed / 2**30:.0f} GiB and "
-            f"{'this machine has' if limit is None else 'a program may take'} "
-            f"{most / 2**30:.0f} GiB here; {remedy}"
+            f"{'this machine has' if limit is None else 'a program here may take'} "
+            f"{most / 2**30:.0f} GiB; {remedy}"
         )
     if request.name in TWINS:
         graph = make_twin_graph(request.name, scale=request.scale, seed=request.seed)

@@ -37,8 +37,8 @@ ROOTS_GUESS = 2.0
 # Seconds of one core of 2.6 GHz, measured with the twin of ogbn-papers100M at 1/64 to 1/4.
 ROOTS_EDGE_S = 0.6e-6
 COVER_EDGE_S = 0.6e-6
-# In a window of so many edges, each time. In larger ones, what is read lies in slower memory: in a
-# round an edge took 1.3e-6 in windows of 1.3 million, 1.5e-6 of 4.2 and 1.9e-6 of 16 million.
+# Of an edge each time that it is in a window of so many. In larger ones, what is read lies in
+# slower memory: 1.3e-6 in windows of 1.3 million edges, 1.5e-6 of 4.2 and 1.9e-6 of 16 million.
 REFINE_EDGE_S = 1.15e-6
 REFINE_EDGES = 1 << 19
 REFINE_GROWTH = 0.14

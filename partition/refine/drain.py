@@ -28,7 +28,7 @@ def drain(placement: Placement, scratch: Scratch, limits: Limits, most_rows: int
     """
     least = int(placement.slot_count.max(initial=0))
     has_moved, num_rounds = True, 0
-    while placement.load.max() > limits.load and _has_room(placement, limits):
+    while placement.load.max() > limits.load and _may_move(placement, limits):
         if has_moved:
             _partitioner.drain_for_free(placement, limits)
             move_vertices(placement, scratch, limits, price=1, most_rows=most_rows)
@@ -43,7 +43,7 @@ def drain(placement: Placement, scratch: Scratch, limits: Limits, most_rows: int
         has_moved = _partitioner.drain_by_slots(placement, scratch, limits, least, most_rows)
         least //= 2
     for price in PRICES:
-        if crowding(placement) <= limits.clones or not _has_room(placement, limits):
+        if crowding(placement) <= limits.clones or not _may_move(placement, limits):
             break
         # Beyond the first price every vertex adds a row.
         if price > 1 and placement.totals[0] >= most_rows:
@@ -52,9 +52,9 @@ def drain(placement: Placement, scratch: Scratch, limits: Limits, most_rows: int
         move_vertices(placement, scratch, limits, price=price, most_rows=most_rows)
 
 
-def _has_room(placement: Placement, limits: Limits) -> bool:
-    """Return whether a part may take in an edge, or a root without any.
+def _may_move(placement: Placement, limits: Limits) -> bool:
+    """Return whether something may move: a root, or an edge to a part with room.
 
-    Of the parts of a window all may be full, and no root moves.
+    In a window of parts all may be full, and roots stay.
     """
     return limits.roots > 0 or int(placement.load.min()) < limits.load

@@ -9,7 +9,7 @@ from distgnn import _partitioner
 from distgnn.partition.refine.placement import Limits, Placement
 from distgnn.partition.refine.scratch import Scratch
 
-# Nodes that are shuffled among each other. All at once, each was fetched from memory anew: on a
+# Nodes of a block. With all nodes shuffled at once, what a move reads comes from slow memory: on a
 # window of 8 million entries a pass took 1.5 times as long, and left as many rows but for 0.1 %.
 _SHUFFLED = 1 << 14
 

@@ -112,9 +112,9 @@ def test_wrong_twins_are_one_sentence(source: str, message: str) -> None:
 def test_a_twin_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(named_twins, "total_memory", lambda: 1 << 29)
     monkeypatch.setattr(named_twins, "memory_limit", lambda: None)
-    with pytest.raises(InputError, match=r"this machine has 0 GiB here; take .*, or cut it from"):
+    with pytest.raises(InputError, match=r"this machine has 0 GiB; take .*, or cut it from"):
         datasets.load("synthetic:papers@1/64")
     monkeypatch.setattr(named_twins, "total_memory", lambda: 1 << 60)
     monkeypatch.setattr(named_twins, "memory_limit", lambda: 4 << 30)
-    with pytest.raises(InputError, match=r"a program may take 4 GiB here; take a smaller scale$"):
+    with pytest.raises(InputError, match=r"a program here may take 4 GiB; take a smaller scale$"):
         datasets.load("synthetic:products")

@@ -134,7 +134,11 @@ def is_record(values: Mapping[str, Any]) -> bool:
 
 
 def summarise(
-    records: Sequence[Mapping[str, Any]], best_epoch: int | None, goal: Goal | None = None
+    records: Sequence[Mapping[str, Any]],
+    best_epoch: int | None,
+    goal: Goal | None = None,
+    *,
+    num_epochs: int,
 ) -> dict[str, Any]:
     """Reduce the epochs of a run to the figures of summary.json.
 
@@ -142,6 +146,7 @@ def summarise(
         records: Lines of metrics.jsonl, in order; a resumed run may have lost some.
         best_epoch: Epoch whose weights were kept.
         goal: Validation metric that was to be reached; None without.
+        num_epochs: Epochs that are done, also those whose records were lost.
 
     Returns:
         Values by name.
@@ -150,7 +155,7 @@ def summarise(
     best = next((record for record in records if record["epoch"] == best_epoch), None)
     until_best = [r["epoch_s"] for r in records if best and r["epoch"] <= best["epoch"]]
     return {
-        "num_epochs": len(records),
+        "num_epochs": num_epochs,
         "best_epoch": best_epoch,
         "train_metric": best and best["train_metric"],
         "val_metric": best and best["val_metric"],

@@ -181,9 +181,7 @@ def train(
         )
     writer.finish(goes_on=goes_on)
     summary = {
-        **summarise(records, trainer.best.epoch, trainer.goal),
-        # A host that went down may have lost records of epochs that are done.
-        "num_epochs": trainer.num_epochs,
+        **summarise(records, trainer.best.epoch, trainer.goal, num_epochs=trainer.num_epochs),
         **screen_figures(records),
         **_of_all_ranks(trainer),
         **trainer.controller.figures(),

@@ -59,7 +59,7 @@ def test_steps_that_can_move_nothing_are_left_out_and_no_others(
         scratch = scratch_of(placement)
         if is_plain:
             install(monkeypatch)
-            monkeypatch.setattr(steps, "_has_room", lambda *_: True)
+            monkeypatch.setattr(steps, "_may_move", lambda *_: True)
         for _ in range(2):
             drain(placement, scratch, Limits(load, 1.1, 0), int(placement.totals[0]) + 40)
         found.append(state(placement))

@@ -49,7 +49,7 @@ def record_of(epoch, **changes):
 def test_a_run_is_summed_up():
     records = [record_of(epoch, codec_error=0.5 - epoch / 10) for epoch in range(1, 4)]
     records = [record_of(0), *records]
-    assert summarise(records, 1) == {
+    assert summarise(records, 1, num_epochs=4) == {
         "num_epochs": 4,
         "best_epoch": 1,
         "train_metric": pytest.approx(0.1),
@@ -68,13 +68,13 @@ def test_a_run_is_summed_up():
 
 
 def test_a_run_without_a_best_epoch_has_no_metrics():
-    summary = summarise([record_of(0)], None)
+    summary = summarise([record_of(0)], None, num_epochs=1)
     assert summary["test_metric"] is None
     assert summary["time_to_best_s"] == 0
 
 
 def test_a_run_whose_records_were_lost_still_has_a_summary():
-    summary = summarise([], 3)
+    summary = summarise([], 3, num_epochs=0)
     assert (summary["num_epochs"], summary["best_epoch"]) == (0, 3)
     assert summary["final_loss"] is None
     assert summary["median_epoch_s"] == 0
