@@ -162,7 +162,8 @@ def train(parts: Path, config: TrainConfig) -> dict[str, Any]:
         for record in trainer.epochs():
             records.append(record)
             cpu_s.append(time.process_time() - begin_s)
-        return {**summarise(records, trainer.best.epoch), "curve": curve(records, cpu_s)}
+        figures = summarise(records, trainer.best.epoch, num_epochs=trainer.num_epochs)
+        return {**figures, "curve": curve(records, cpu_s)}
 
     return run_ranks(manifest.num_parts, on_rank, timeout_s=_LIMIT_S)[0]
 
