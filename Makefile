@@ -49,6 +49,15 @@ test-baseline: $(VENV)/.installed-dev
 	  --no-build-isolation -C build-dir=build/baseline-objects -C cmake.define.DISTGNN_BASELINE=ON -e .
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BASELINE)/bin/python $(PYTEST) -m "not packaging"
 
+# Examples are scripts: each folder is read alone, and what is loose in them is what need not be said
+# in a short program. That they call what there is as it is called must hold.
+EXAMPLES := $(sort $(dir $(wildcard $(CURDIR)/examples/*.py $(CURDIR)/examples/*/*.py)))
+TYPING_PATH := $(CURDIR)/build/typing:$(CURDIR)/examples/lab:$(CURDIR)/examples/strategies
+MYPY_FILES := --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache
+LOOSELY := --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls \
+  --allow-any-generics --implicit-reexport --no-warn-return-any --no-warn-unreachable \
+  --disable-error-code override --disable-error-code unused-ignore
+
 # mypy does not see that partition/ and datasets/ are parts of distgnn: it reads a folder of links.
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -59,8 +68,10 @@ lint: $(VENV)/.installed-dev
 	ln -s $(filter-out %/__pycache__,$(wildcard $(CURDIR)/distgnn/*)) $(CURDIR)/partition \
 	  $(CURDIR)/datasets $$(ls -d $(CURDIR)/$(VENV)/lib/python3*/site-packages/distgnn/_*.pyi) \
 	  build/typing/distgnn/
-	cd build/typing && $(CURDIR)/$(BIN)/mypy -p distgnn --config-file $(CURDIR)/pyproject.toml \
-	  --cache-dir $(CURDIR)/.mypy_cache
+	cd build/typing && $(CURDIR)/$(BIN)/mypy -p distgnn $(MYPY_FILES)
+	cd build/typing && for folder in $(EXAMPLES); do \
+	  MYPYPATH=$(TYPING_PATH) $(CURDIR)/$(BIN)/mypy $(MYPY_FILES) $(LOOSELY) $$folder*.py || exit; \
+	done
 
 # The documentation in build/docs/html: every tutorial runs, a warning is an error.
 docs: $(VENV)/.installed-docs

@@ -32,7 +32,7 @@ from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -43,6 +43,7 @@ from distgnn.bench.cases import CaseInputs
 from distgnn.bench.epoch import EpochRace, measure_epochs, our_trainer, twin_graph
 from distgnn.bench.shapes import Shape
 from distgnn.forecast.memory import predict_added_bytes
+from distgnn.nn.models import GNN
 from distgnn.settings.kinds import scale
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def run_sums(options: argparse.Namespace, device: torch.device) -> None:
 
 def race_of(name: str, scale: float, **changes: object) -> EpochRace:
     """An epoch of GraphSAGE on a twin."""
-    values = {
+    values: dict[str, Any] = {
         "shape": name, "order": "community", "scale": scale, "model": "sage", "layers": 3,
         "hidden": 128, "heads": 4, "dropout": 0.5, "threads": torch.get_num_threads(), "peers": (),
         "rounds": 1, "seed": 0,
@@ -195,7 +196,8 @@ def race_of(name: str, scale: float, **changes: object) -> EpochRace:
 def measure_epoch(race: EpochRace, graph: Graph, device: torch.device) -> list[str]:
     """The time of an epoch of each contestant and of our phases, and our longest operations."""
     title = f"epoch of {race.model} on {race.shape}"
-    lines, result, peers = [], None, list(race.peers)
+    lines: list[str] = []
+    result, peers = None, list(race.peers)
     while result is None:
         # Its error holds what ran out of memory until it has been caught.
         with suppress(torch.OutOfMemoryError):
@@ -220,6 +222,7 @@ def profile_of(trainer: Trainer, device: torch.device) -> str:
     from torch.profiler import ProfilerActivity, profile
 
     activities, is_cuda = [ProfilerActivity.CPU], device.type == "cuda"
+    assert isinstance(trainer.model, GNN), "a race is of a model of ours"
     predicted = predict_added_bytes(trainer.model, trainer.graphs)
     predicted += torch.cuda.memory_allocated(device) if is_cuda else 0
     trainer.train_epoch()
@@ -238,9 +241,8 @@ def profile_of(trainer: Trainer, device: torch.device) -> str:
 
 def run_epochs(options: argparse.Namespace, device: torch.device) -> None:
     """Print where the time of epochs goes."""
-    peers = ("distgnn-bf16",)
-    if importlib.util.find_spec("torch_geometric") is not None:
-        peers += ("pyg",)
+    is_there = importlib.util.find_spec("torch_geometric") is not None
+    peers = ("distgnn-bf16", "pyg") if is_there else ("distgnn-bf16",)
     for name, changes in EPOCHS_OF:
         common = {"peers": peers, "rounds": options.rounds, **changes}
         race = race_of(name, options.scale, **common)
@@ -262,7 +264,7 @@ def run_losses(options: argparse.Namespace, device: torch.device) -> None:
             trainer = our_trainer(graph, race, device=where)
             with torch.no_grad():
                 for weight in trainer.model.parameters():
-                    weight *= 1 + change
+                    weight.mul_(1 + change)
             losses.append([trainer.train_epoch() for _ in range(EPOCHS)])
         print(f"{model}: {difference(*losses[:2])}", flush=True)
         print(f"{model}, weights changed by {ROUNDING}: {difference(*losses[::2])}", flush=True)

@@ -73,8 +73,10 @@ def start(
             os.close(tell)
             status = main(words)
         except BaseException as error:  # noqa: BLE001 - nothing may reach the parent's code
-            status = error.code if isinstance(error, SystemExit) and error.code is not None else 1
-            if not isinstance(error, SystemExit):
+            status = 1
+            if isinstance(error, SystemExit):
+                status = error.code if isinstance(error.code, int) else 1
+            else:
                 os.write(2, f"Traceback: {type(error).__name__}: {error}\n".encode())
         # An error here would go on in the code of the parent; a log may be full.
         with contextlib.suppress(OSError):

@@ -36,7 +36,10 @@ MODEL = [*overlap.MODEL, *LAYERS]
 
 def plan(parts: Path, hosts: int, rate: str, latency_s: float) -> dict[str, float]:
     """Ask `distgnn plan` about a cluster with links of this rate."""
-    number, unit = re.fullmatch(r"(\d+)([mg])bit", rate).groups()
+    found = re.fullmatch(r"(\d+)([mg])bit", rate)
+    if found is None:
+        raise SystemExit(f"a rate of links is like 100mbit or 1gbit, not {rate!r}")
+    number, unit = found.groups()
     words = ["--bandwidth", f"{number}{unit.upper()}b/s", "--latency", f"{1e6 * latency_s:.1f}us"]
     words += ["--cores", str(min(1.0, CORES / hosts)), "--threads", "1"]
     as_ranks = ["chrt", "--rr", "1", "taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))]
@@ -56,7 +59,8 @@ class Round(NamedTuple):
 
 def measure(num_hosts: int, rate: str, parts: Path, folder: Path) -> Round:
     """Try the links, train without overlap and with it, and plan that, all within a moment."""
-    found, out = [], folder / "doctor.out"
+    found: list[float] = []
+    out = folder / "doctor.out"
     with Lab(num_hosts, rate, is_bound=True, is_steady=True) as hosts:
         hosts.run(["doctor", "--folder", str(folder), "--json"], out)
         said = json.loads(out.read_text().splitlines()[-1])
@@ -65,7 +69,8 @@ def measure(num_hosts: int, rate: str, parts: Path, folder: Path) -> Round:
             words = [*LAYERS, "--overlap", setting, "--epochs", str(EPOCHS)]
             epochs = epochs_of_one(hosts, parts, folder, words)
             found.append(statistics.median(e["epoch_s"] for e in epochs[WARM_UP:]))
-    return Round(*found, plan(parts, num_hosts, rate, found[0]))
+    latency_s, plain_s, hidden_s = found
+    return Round(latency_s, plain_s, hidden_s, plan(parts, num_hosts, rate, latency_s))
 
 
 def row_of(rate: str, rounds: list[Round]) -> list[str]:

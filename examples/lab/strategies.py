@@ -291,8 +291,9 @@ def row_of(values: dict[str, Any], exact: dict[str, Any]) -> list[str]:
     counted = sum(values[f"{name}_bytes"] for name in num_epochs)
     mine, theirs = values["time_to_goal_s"], exact["time_to_goal_s"]
     beyond = values["interface_bytes"] / counted - 1 if counted else 0.0
+    given = {**Cell._field_defaults, **values}
     return [
-        *(values.get(name, Cell._field_defaults.get(name)) for name in Cell._fields),
+        *(given[name] for name in Cell._fields),
         *(f"{number / 1e6:.2f}" for number in sent),
         "-" if values["interface_bytes"] <= 0 else f"{beyond:+.1%}",
         f"{1e3 * values['median_epoch_s']:.0f}",

@@ -233,8 +233,9 @@ class Table:
         prices: dict[str, list[Reached]] = {}
         for method in self.options.methods:
             trial = self.tuned(name, method, best - BELOW)
-            taken = {} if trial is None else goals
-            lines = {seed: self.line(name, method, trial, seed, taken[seed]) for seed in taken}
+            lines = {}
+            if trial is not None:
+                lines = {s: self.line(name, method, trial, s, goal) for s, goal in goals.items()}
             found = [reached(one, goals[seed]) for seed, one in lines.items() if one]
             prices[method] = [price for price in found if price is not None]
             cells.append(describe(trial, prices[method], len(goals)))
