@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,15 +27,18 @@ def simple_edges(
         Sources and destinations, each int64, sorted by destination, then source.
     """
     is_link = src != dst
-    ends = src[is_link], dst[is_link]
+    ends = (src, dst) if is_link.all() else (src[is_link], dst[is_link])
     # Both directions of a hundred million edges: filled and sorted in place.
     key = np.empty((2, ends[0].size), np.int64)
     for row, (head, tail) in zip(key, (ends[::-1], ends), strict=True):
         np.multiply(head, num_vertices, out=row, dtype=np.int64)
         np.add(row, tail, out=row, dtype=np.int64)
     del ends, head, tail, row
+    # Side by side; then a sort that finds the two ascending runs merges them.
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(np.ndarray.sort, key))
     key = key.reshape(-1)
-    key.sort()
+    key.sort(kind="stable")
     key = key[is_first(key)]
     dst, src = np.divmod(key, num_vertices)
     return src, dst

@@ -8,6 +8,8 @@ own, a vertex is hardly ever recognised; from the mean of its neighbours', it is
 
 from __future__ import annotations
 
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 22
 """Pairs that are drawn at a time: at full size there are a hundred million."""
+# That look up what was drawn; nothing depends on how many.
+_THREADS = 2
 # Distance between the centres of two classes, in standard deviations of the noise of a vertex.
 CLASS_DISTANCE = 2.0
 
@@ -122,16 +126,19 @@ def make_twin_graph(name: str, *, scale: float = 1.0, seed: int = 0) -> Graph:
     generator = np.random.default_rng([seed, 1])
     shuffle = generator.permutation(num_vertices)
     ends = shuffle.astype(np.int32)[draw_pairs(twin, num_vertices, generator)]
-    src, dst = simple_edges(ends[0], ends[1], num_vertices)
     labels = np.empty(num_vertices, dtype=np.int64)
     community = np.arange(num_vertices) // int(innermost)
     labels[shuffle] = community % twin.num_classes
+    # Nothing random is left in the edges: features are drawn while those are sorted.
+    with ThreadPoolExecutor(1) as pool:
+        features = pool.submit(_features, labels, twin, generator)
+        src, dst = simple_edges(ends[0], ends[1], num_vertices)
     graph = Graph(
         name=f"{name}-twin",
         num_vertices=num_vertices,
         src=src,
         dst=dst,
-        features=_features(labels, twin, generator),
+        features=features.result(),
         labels=labels,
         source=f"synthetic:{name}",
     )
@@ -177,12 +184,24 @@ def draw_pairs(twin: Twin, num_vertices: int, rng: np.random.Generator) -> NDArr
     num_stubs = (num_stubs + rng.random(num_vertices)).astype(np.int64)
     owner = np.repeat(np.arange(num_vertices, dtype=np.int32), num_stubs)
     first_stub = np.concatenate([[0], np.cumsum(num_stubs)])
-    found = []
-    for begin in range(0, owner.size // 2, _CHUNK):
-        size = min(_CHUNK, owner.size // 2 - begin)
-        src = owner[rng.integers(0, owner.size, size)]
-        dst = _partners(twin, src, (owner, first_stub), rng)
-        found.append(np.stack([src, dst])[:, src != dst])
+
+    def pairs(drawn: tuple[NDArray[np.int64], list[NDArray[np.float64]]]) -> NDArray[np.int32]:
+        src = owner[drawn[0]]
+        dst = _partners(twin, src, (owner, first_stub), drawn[1])
+        return np.stack([src, dst])[:, src != dst]
+
+    found: list[NDArray[np.int32]] = []
+    in_hand: deque[Future[NDArray[np.int32]]] = deque()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for begin in range(0, owner.size // 2, _CHUNK):
+            size = min(_CHUNK, owner.size // 2 - begin)
+            # Numbers are drawn in one order, whatever threads make of them.
+            stubs = rng.integers(0, owner.size, size)
+            levels_and_draws = [rng.random(size) for _ in range(1 + twin.hub_draws)]
+            if len(in_hand) > _THREADS:
+                found.append(in_hand.popleft().result())
+            in_hand.append(pool.submit(pairs, (stubs, levels_and_draws)))
+        found += [each.result() for each in in_hand]
     return np.concatenate(found, axis=1)
 
 
@@ -190,13 +209,17 @@ def _partners(
     twin: Twin,
     src: NDArray[np.int32],
     stubs: tuple[NDArray[np.int32], NDArray[np.int64]],
-    rng: np.random.Generator,
+    drawn: list[NDArray[np.float64]],
 ) -> NDArray[np.int32]:
-    """(num_pairs,) another end for each vertex; `stubs` holds owners, and first of each vertex."""
+    """(num_pairs,) another end for each vertex.
+
+    `stubs` holds owners, and first of each vertex; `drawn` a number in [0, 1) for the level of each
+    pair, and one for each stub that is drawn for it.
+    """
     owner, first_stub = stubs
     num_vertices = first_stub.size - 1
     begin, end = np.zeros(src.size, np.int64), np.full(src.size, owner.size)
-    level = rng.random(src.size)
+    level, first_draw, *hub_draws = drawn
     least = 0.0
     width = 1
     for size, share in twin.levels:
@@ -210,8 +233,8 @@ def _partners(
         end[is_here] = first_stub[np.minimum(first + width, num_vertices)]
     is_outside = level >= twin.levels[0][1]
     num_stubs = np.diff(first_stub)
-    dst = owner[begin + (rng.random(src.size) * (end - begin)).astype(np.int64)]
-    for _ in range(twin.hub_draws - 1):
-        other = owner[begin + (rng.random(src.size) * (end - begin)).astype(np.int64)]
+    dst = owner[begin + (first_draw * (end - begin)).astype(np.int64)]
+    for draw in hub_draws:
+        other = owner[begin + (draw * (end - begin)).astype(np.int64)]
         dst = np.where(is_outside & (num_stubs[other] > num_stubs[dst]), other, dst)
     return dst
