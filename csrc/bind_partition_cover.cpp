@@ -31,16 +31,18 @@ void distgnn::bind_partition_cover(nb::module_& m) {
   using namespace nb::literals;
   define(
       m, "cut_arcs",
-      [](InVector<int64_t> start, InVector<int32_t> head, InVector<int32_t> weight,
-         InVector<int32_t> root_part, Vector<int64_t> load, bool one_way) {
+      [](int64_t first, int64_t last, InVector<int64_t> start, InVector<int32_t> head,
+         InVector<int32_t> weight, InVector<int32_t> root_part, Vector<int32_t> arc_part,
+         int64_t num_parts, bool one_way) {
         CutArcs found = unlocked([&] {
-          return cut_arcs({view(start), view(head)}, view(weight), view(root_part), view(load),
-                          one_way);
+          return cut_arcs(first, last, {view(start), view(head)}, view(weight), view(root_part),
+                          view(arc_part), num_parts, one_way);
         });
-        return std::tuple(numpy(std::move(found.arc_part)), numpy(std::move(found.cut)),
-                          numpy(std::move(found.source)));
+        return std::tuple(numpy(std::move(found.cut)), numpy(std::move(found.source)),
+                          numpy(std::move(found.load)));
       },
-      "start", "head", "weight", "root_part", "load", "one_way"_a);
+      "first"_a, "last"_a, "start", "head", "weight", "root_part", "arc_part", "num_parts"_a,
+      "one_way"_a);
   define(
       m, "number_slots",
       [](InVector<int32_t> vertex, InVector<int32_t> part, int64_t num_parts) {

@@ -53,11 +53,11 @@ void distgnn::bind_partition_refine(nb::module_& m) {
   using namespace nb::literals;
   define(
       m, "fill_placement",
-      [](Fields placement, InVector<int32_t> root_part) {
+      [](int64_t first, int64_t last, Fields placement, InVector<int32_t> root_part) {
         const Placement p = placement_of(placement);
-        unlocked([&] { fill_placement(p, view(root_part)); });
+        unlocked([&] { fill_placement(first, last, p, view(root_part)); });
       },
-      "placement"_a, "root_part");
+      "first"_a, "last"_a, "placement"_a, "root_part");
   define(
       m, "move_unit",
       [](Fields placement, int64_t node, int64_t entry, int64_t part) {

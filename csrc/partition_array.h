@@ -1,7 +1,11 @@
 // Arrays of the partitioner: views of what Python owns, and arrays that a function makes.
 #pragma once
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -22,12 +26,26 @@ struct Array {
 template <typename T>
 using In = Array<const T>;
 
+// Asks for pages of 2 MiB, as NumPy does for its arrays: what is written all over an array else waits
+// for the table of pages. A wish that may not be granted.
+inline void ask_for_large_pages(void* data, std::size_t bytes) {
+  constexpr std::size_t kLarge = std::size_t{1} << 22;
+#ifdef MADV_HUGEPAGE
+  if (bytes < kLarge) return;
+  static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t skipped = page - reinterpret_cast<std::uintptr_t>(data) % page;
+  madvise(static_cast<char*>(data) + skipped, bytes - skipped, MADV_HUGEPAGE);
+#endif
+}
+
 // Numbers that a function makes and its caller owns; undefined until they are written.
 template <typename T>
 class Made {
  public:
   explicit Made(std::int64_t size = 0)
-      : data_(std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(size))), size_(size) {}
+      : data_(std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(size))), size_(size) {
+    ask_for_large_pages(data_.get(), sizeof(T) * static_cast<std::size_t>(size));
+  }
   Made(std::int64_t size, T value) : Made(size) { view().fill(value); }
 
   T& operator[](std::int64_t i) { return data_[static_cast<std::size_t>(i)]; }
@@ -64,6 +82,14 @@ struct Sets {
   bool has(std::int64_t at, std::int64_t part) const { return bit(at, part) != 0; }
   void put(std::int64_t at, std::int64_t part) const {
     row(at)[part >> 6] |= std::uint64_t{1} << (part & 63);
+  }
+  // Adds a part beside other threads that do; whether it was not there.
+  bool put_first(std::int64_t at, std::int64_t part) const {
+    const std::uint64_t bit = std::uint64_t{1} << (part & 63);
+    const std::atomic_ref<std::uint64_t> word(row(at)[part >> 6]);
+    // Most are there: to look takes no turns with other cores.
+    if ((word.load(std::memory_order_relaxed) & bit) != 0) return false;
+    return (word.fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
   }
   void drop(std::int64_t at, std::int64_t part) const {
     row(at)[part >> 6] &= ~(std::uint64_t{1} << (part & 63));

@@ -9,12 +9,13 @@ namespace distgnn {
 using std::int32_t;
 using std::int64_t;
 
-CutArcs cut_arcs(const ArcView& arcs, In<int32_t> weight, In<int32_t> root_part,
-                 Array<int64_t> load, bool one_way) {
-  Made<int32_t> arc_part(arcs.head.size), source(arcs.head.size);
-  Made<int64_t> cut(arcs.head.size);
+CutArcs cut_arcs(int64_t first, int64_t last, const ArcView& arcs, In<int32_t> weight,
+                 In<int32_t> root_part, Array<int32_t> arc_part, int64_t num_parts, bool one_way) {
+  const int64_t most = arcs.start[last] - arcs.start[first];
+  Made<int64_t> cut(most), load(num_parts, 0);
+  Made<int32_t> source(most);
   int64_t num_cut = 0;
-  for (int64_t vertex = 0; vertex < arcs.start.size - 1; ++vertex) {
+  for (int64_t vertex = first; vertex < last; ++vertex) {
     const int32_t part = root_part[vertex];
     for (int64_t arc = arcs.start[vertex]; arc < arcs.start[vertex + 1]; ++arc) {
       const int32_t other = root_part[arcs.head[arc]];
@@ -28,7 +29,7 @@ CutArcs cut_arcs(const ArcView& arcs, In<int32_t> weight, In<int32_t> root_part,
       }
     }
   }
-  return {std::move(arc_part), cut.shrunk(num_cut), source.shrunk(num_cut)};
+  return {cut.shrunk(num_cut), source.shrunk(num_cut), std::move(load)};
 }
 
 SlotNumbers number_slots(In<int32_t> vertex, In<int32_t> part, int64_t num_parts) {

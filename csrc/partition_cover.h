@@ -7,14 +7,15 @@
 namespace distgnn {
 
 struct CutArcs {
-  Made<std::int32_t> arc_part;
   Made<std::int64_t> cut;
   Made<std::int32_t> source;
+  Made<std::int64_t> load;
 };
-// The part of each source's root, the arcs between parts, one of the two that go there and back if
-// one_way, and their sources; edges inside parts are added to the load.
-CutArcs cut_arcs(const ArcView& arcs, In<std::int32_t> weight, In<std::int32_t> root_part,
-                 Array<std::int64_t> load, bool one_way);
+// The arcs between parts of a range of vertices, one of the two that go there and back if one_way,
+// their sources, and the edges inside each part; arcs get the part of their source's root.
+CutArcs cut_arcs(std::int64_t first, std::int64_t last, const ArcView& arcs,
+                 In<std::int32_t> weight, In<std::int32_t> root_part,
+                 Array<std::int32_t> arc_part, std::int64_t num_parts, bool one_way);
 
 struct SlotNumbers {
   Made<std::int32_t> slot;

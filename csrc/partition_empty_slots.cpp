@@ -18,6 +18,23 @@ constexpr double kStep = 1e-6;
 constexpr int64_t kMostUnits = 16;
 constexpr std::uint8_t kDue = kDueSlots | kDueRoot;
 
+// Fetches what the nodes behind one in an order will be asked for; what leads there comes first.
+void fetch_ahead(const Placement& p, In<int64_t> order, int64_t at) {
+  constexpr int64_t kNear = 2, kFar = 8, kLine = 16;
+  if (at + kFar < order.size) {
+    const int64_t node = order[at + kFar];
+    __builtin_prefetch(&p.used[node]);
+    __builtin_prefetch(&p.first[node]);
+    __builtin_prefetch(&p.start[node]);
+  }
+  if (at + kNear < order.size) {
+    const int64_t node = order[at + kNear];
+    __builtin_prefetch(&p.slot_part[p.first[node]]);
+    __builtin_prefetch(&p.slot_count[p.first[node]]);
+    for (int64_t k = p.start[node]; k < p.start[node + 1]; k += kLine) __builtin_prefetch(&p.part[k]);
+  }
+}
+
 // Orders the parts of the node's paid slots, those with few units first; returns how many.
 int64_t order_slots(const Placement& p, const Scratch& s, int64_t node) {
   const int64_t begin = p.first[node], end = begin + p.used[node];
@@ -145,7 +162,9 @@ int64_t empty_slots(const Placement& p, const Scratch& s, const Limits& limits) 
 }
 
 void wander(const Placement& p, const Scratch& s, const Limits& limits, In<int64_t> order) {
-  for (const int64_t node : order) {
+  for (int64_t at = 0; at < order.size; ++at) {
+    fetch_ahead(p, order, at);
+    const int64_t node = order[at];
     const int64_t num_slots = order_slots(p, s, node);
     bool is_listed = false;
     for (int64_t i = 0; i < num_slots; ++i) {

@@ -125,9 +125,10 @@ void move_root(const Placement& p, int64_t vertex, int64_t part) {
   p.all_clones() += int{is_new} - int{is_leaving};
 }
 
-void fill_placement(const Placement& p, In<std::int32_t> root_part) {
+void fill_placement(int64_t first, int64_t last, const Placement& p,
+                    In<std::int32_t> root_part) {
   Made<std::int32_t> tally(p.num_parts(), 0);
-  for (int64_t node = 0; node < p.num_nodes(); ++node) {
+  for (int64_t node = first; node < last; ++node) {
     const std::int32_t root = root_part[node % p.num_vertices];
     const int64_t begin = p.first[node];
     p.slot_part[begin] = root;

@@ -104,8 +104,10 @@ inline std::int64_t find_slot(const Placement& p, std::int64_t node, std::int64_
 
 void move_unit(const Placement& p, std::int64_t node, std::int64_t entry, std::int64_t part);
 void move_root(const Placement& p, std::int64_t vertex, std::int64_t part);
-// Counts the units of each slot; all counts are 0 before, the clones are the roots.
-void fill_placement(const Placement& p, In<std::int32_t> root_part);
+// Counts the units of each slot of a range of nodes; all counts are 0 before. What nodes write is
+// asked of those that read: their ranges come first.
+void fill_placement(std::int64_t first, std::int64_t last, const Placement& p,
+                    In<std::int32_t> root_part);
 
 // Sorts the node's entries by part; those at the root's part are left out.
 void list_by_part(const Placement& p, const Scratch& s, std::int64_t node);

@@ -191,7 +191,11 @@ void list_by_part(const Placement& p, const Scratch& s, int64_t node) {
   const std::int32_t home = p.slot_part[begin];
   for (int64_t k = p.start[node]; k < p.start[node + 1]; ++k) {
     const std::int32_t part = p.part[k];
-    if (part != home) s.entry[s.end[part]++] = k;
+    if (part == home) continue;
+    s.entry[s.end[part]++] = k;
+    // Asked for where the slot is planned.
+    __builtin_prefetch(p.held.row(p.neighbor[k]));
+    __builtin_prefetch(p.single.row(p.neighbor[k]));
   }
 }
 

@@ -136,9 +136,18 @@ class Graph:
         return self if not self.is_narrow else self._with_ends(np.int64)
 
     def _with_ends(self, kind: Any) -> Graph:
+        # Commands that cut nothing do without it.
+        from concurrent.futures import ThreadPoolExecutor
+
         other = copy.copy(self)  # It was checked.
-        for name in ("src", "dst"):
-            other._set(name, getattr(self, name).astype(kind))
+        # Side by side: most of the time goes by until the system has cleared the memory.
+        with ThreadPoolExecutor(2) as pool:
+            for name, ends in zip(
+                ("src", "dst"),
+                pool.map(lambda ends: ends.astype(kind), (self.src, self.dst)),
+                strict=True,
+            ):
+                other._set(name, ends)
         return other
 
     @property

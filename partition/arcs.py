@@ -1,13 +1,12 @@
 """Arcs: the distinct ordered pairs of vertices that edges join, sorted by counting.
 
 METIS, the cover and refinement work on arcs, which are made once. They depend on the edges of the
-graph, not on their order. Bytes for a while: 20 per edge; kept: 4 per edge and 12 per arc.
+graph, not on their order. Bytes for a while: 16 per edge; kept: 4 per edge and 12 per arc.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import pairwise
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +15,18 @@ from numpy.typing import NDArray
 from distgnn import _partitioner
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
-from distgnn.partition.threads import available_threads, even_bounds, in_order
+from distgnn.partition.threads import (
+    even_bounds,
+    in_order,
+    item_bounds,
+    over_bounds,
+    over_items,
+    over_rows,
+    places_of,
+    threads_for,
+)
 
 _MOST_INT32 = 2**31 - 1
-# From so many edges on several threads pay.
-_MANY_EDGES = 1 << 20
 
 
 class Arcs(NamedTuple):
@@ -60,8 +66,14 @@ class Arcs(NamedTuple):
 
     def both_ways(self) -> NDArray[np.int32]:
         """Return (num_arcs,) int32: the edges behind each arc and its mate, if that is another."""
+        return self.both_ways_and_loops()[0]
+
+    def both_ways_and_loops(self) -> tuple[NDArray[np.int32], int]:
+        """Return what `both_ways` returns, and how many arcs are loops."""
         is_simple = self.head.size == self.of_edge.size
-        return _partitioner.with_mates(self.weight, self.mate, is_simple)
+        both = np.empty_like(self.weight)
+        given = self.weight, self.mate, is_simple, both
+        return both, sum(over_items(_partitioner.with_mates, both.size, *given))
 
     def lean(self) -> Arcs:
         """Return arcs without what `whole` finds again: heads, mates, weights that are all one."""
@@ -111,23 +123,80 @@ def arcs_of(graph: Graph, edge_part: NDArray[np.int32] | None = None) -> Arcs:
         )
     numbers = np.int32 if graph.num_edges <= _MOST_INT32 else np.int64
     order = np.zeros(0, np.int64) if edge_part is None else _order(edge_part)
-    # Columns of a table of edges are strided; those of a narrow graph are wide for a while, in
-    # which little else is there yet.
-    src, dst = (np.ascontiguousarray(ends, np.int64) for ends in (graph.src, graph.dst))
-    by_head = _partitioner.starts_of(dst, graph.num_vertices)
-    start = _partitioner.starts_of(src, graph.num_vertices)
-    source, number = (np.empty(graph.num_edges, kind) for kind in (np.int32, numbers))
-    _on_threads(_partitioner.sort_by_head, by_head, src, dst, order, by_head, source, number)
-    del src, dst
-    head, edge = np.empty_like(source), np.empty_like(number)
-    _on_threads(_partitioner.sort_by_source, start, by_head, source, number, start, head, edge)
-    del by_head, source, number
-    of_edge = np.empty(graph.num_edges, numbers)
+    # Columns of a table of edges are strided.
+    src, dst = (np.ascontiguousarray(ends) for ends in (graph.src, graph.dst))
+    # Of each edge its source and its number.
+    by_destination = np.empty(2 * graph.num_edges, numbers)
+    bounds = item_bounds(graph.num_edges)
+    counts = over_bounds(_partitioner.count_heads, bounds, dst, order, graph.num_vertices)
+    by_head, places = places_of(counts)
+    given = src, dst, order, by_destination
+    over_bounds(_partitioner.sort_by_head, bounds, *given, own=places)
+    del src, dst, given
+    bounds = even_bounds(by_head, 0, graph.num_vertices, len(bounds) - 1)
+    counts = over_bounds(_partitioner.count_sources, bounds, by_head, by_destination)
+    start, places = places_of(counts)
+    head, edge = (np.empty(graph.num_edges, kind) for kind in (np.int32, numbers))
+    sorted_twice = by_head, by_destination, head, edge
+    over_bounds(_partitioner.sort_by_source, bounds, *sorted_twice, own=places)
+    del by_head, by_destination, sorted_twice, counts, places
     part = np.zeros(0, np.int32) if edge_part is None else edge_part
-    weight = _partitioner.merge_arcs(start, head, edge, part, of_edge)
+    start, head, weight, of_edge = _merged(start, head, edge, part)
     del edge
-    head = head[: weight.size].copy()
     return Arcs(start, head, weight, _mates(start, head, numbers), of_edge)
+
+
+def starts_of_both(
+    one: NDArray[np.integer[Any]], other: NDArray[np.integer[Any]], num_vertices: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count both ends of edges.
+
+    Args:
+        one: (num_edges,) int32 or int64. One end of each edge.
+        other: (num_edges,) The other end.
+        num_vertices: More than any of them.
+
+    Returns:
+        (num_vertices + 1,) int64 for each end: where the edges of each vertex begin.
+    """
+    with in_order(
+        lambda ends: _partitioner.starts_of(np.ascontiguousarray(ends), num_vertices),
+        (one, other),
+        threads_for(one.size, 2),
+    ) as found:
+        first, second = found
+    return first, second
+
+
+def _merged(
+    start: NDArray[np.int64],
+    head: NDArray[np.int32],
+    edge: NDArray[np.integer[Any]],
+    part: NDArray[np.int32],
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[Any]]:
+    """Keep one of equal heads, and parts if there are any, of each vertex.
+
+    Args:
+        start: (num_vertices + 1,) int64. Where the edges of each source begin.
+        head: (num_edges,) int32. Ascending for each source; written over.
+        edge: (num_edges,) Numbers of the edges.
+        part: (num_edges,) int32 by number, or empty.
+
+    Returns:
+        The first arc of each source, the arcs' heads and weights, and the arc of each edge.
+    """
+    bounds = even_bounds(start, 0, start.size - 1, threads_for(head.size))
+    counts = over_bounds(_partitioner.count_arcs, bounds, start, head, edge, part)
+    first_arc = [0, *accumulate(counts)]
+    num_arcs = first_arc[-1]
+    arc_start, of_edge = np.empty_like(start), np.empty_like(edge)
+    # Where all are distinct every head stays where it is.
+    arc_head = head if num_arcs == head.size else np.empty(num_arcs, np.int32)
+    weight = np.empty(num_arcs, np.int32)
+    given = start, head, edge, part, arc_start, arc_head, weight, of_edge
+    over_bounds(_partitioner.merge_arcs, bounds, *given, own=first_arc[:-1])
+    arc_start[-1] = num_arcs
+    return arc_start, arc_head, weight, of_edge
 
 
 def is_symmetric(start: NDArray[np.int64], head: NDArray[np.int32]) -> bool:
@@ -144,7 +213,7 @@ def is_symmetric(start: NDArray[np.int64], head: NDArray[np.int32]) -> bool:
 def _mates(start: NDArray[np.int64], head: NDArray[np.int32], kind: Any) -> NDArray[Any]:
     """(num_arcs,) of a kind of integers: the arc back of each; empty if one has none."""
     mate = np.empty(head.size, kind)
-    if not all(_on_threads(_partitioner.pair_arcs, start, start, head, mate)):
+    if not all(over_rows(_partitioner.pair_arcs, start, start, head, mate)):
         mate = mate[:0].copy()
     return mate
 
@@ -208,10 +277,10 @@ def adjacency_of(arcs: Arcs) -> Adjacency:
     """
     if not arcs.is_symmetric:
         return Adjacency(*_partitioner.both_ways(arcs.start, arcs.head, arcs.weight))
-    weight = arcs.both_ways()
-    is_link = arcs.mate != np.arange(arcs.head.size, dtype=arcs.mate.dtype)
-    if is_link.all():
+    weight, num_loops = arcs.both_ways_and_loops()
+    if not num_loops:
         return Adjacency(arcs.start, arcs.head, weight)
+    is_link = arcs.mate != np.arange(arcs.head.size, dtype=arcs.mate.dtype)
     running = np.concatenate([[0], np.cumsum(is_link)])
     return Adjacency(running[arcs.start], arcs.head[is_link], weight[is_link])
 
@@ -239,12 +308,7 @@ def take_parts(parts: NDArray[np.int32], index: NDArray[np.int32]) -> NDArray[np
         (num_indices,) int32.
     """
     taken = np.empty(index.size, np.int32)
-    threads = available_threads() if index.size >= _MANY_EDGES else 1
-    bounds = (index.size * np.arange(threads + 1) // threads).tolist()
-    with in_order(
-        lambda each: _partitioner.take_parts(*each, parts, index, taken), pairwise(bounds), threads
-    ) as done:
-        list(done)
+    over_items(_partitioner.take_parts, index.size, parts, index, taken)
     return taken
 
 
@@ -261,27 +325,10 @@ def edges_of_parts(
     Returns:
         (num_parts,) int64.
     """
-    return _partitioner.edges_of_parts(part, weight, num_parts)
-
-
-def _on_threads(work: Callable[..., object], start: NDArray[np.int64], *given: object) -> list[Any]:
-    """Call work(first, last, ...) for ranges of vertices with about as many edges each.
-
-    Every range looks at all edges and writes what is of its own vertices, so that no result depends
-    on how many there are. What takes the time is to write all over memory.
-
-    Args:
-        work: Function to call.
-        start: (num_vertices + 1,) int64. Where the edges of each vertex begin.
-        given: Its other arguments.
-
-    Returns:
-        Result of each call.
-    """
-    threads = available_threads() if start[-1] >= _MANY_EDGES else 1
-    ranges = pairwise(even_bounds(start, 0, start.size - 1, threads))
-    with in_order(lambda each: work(*each, *given), ranges, threads) as returned:
-        return list(returned)
+    given = part, weight, num_parts
+    counts = over_items(_partitioner.edges_of_parts, part.size, *given)
+    edges: NDArray[np.int64] = np.sum(counts, axis=0)
+    return edges
 
 
 def _order(key: NDArray[np.int32]) -> NDArray[np.int64]:

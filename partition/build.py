@@ -10,8 +10,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from distgnn import _partitioner
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
+from distgnn.partition.arcs import starts_of_both
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.halo import Slots, group_by_part
 from distgnn.partition.structure import (
@@ -19,7 +21,6 @@ from distgnn.partition.structure import (
     Leaves,
     VertexTables,
     leaves_of,
-    sorting,
     structure_of,
 )
 from distgnn.partition.threads import in_order
@@ -126,8 +127,8 @@ class Part:
         """Return `t_edge`, recomputed where the part has none."""
         if self.t_edge is not None:
             return self.t_edge
-        row = np.repeat(np.arange(self.num_clones, dtype=np.int32), np.diff(self.indptr))
-        return sorting(self.indices, row, self.global_id)
+        by_id = np.argsort(self.global_id)
+        return _partitioner.transpose_edges(self.indptr, self.indices, by_id)[2]
 
 
 def build_parts(
@@ -177,6 +178,11 @@ class PartBuilder:
         assignment.check_graph(graph)
         num_vertices, num_parts = graph.num_vertices, assignment.num_parts
         self.graph = graph
+        # Columns of a table of edges are strided.
+        self.ends: tuple[NDArray[Any], NDArray[Any]] = (
+            np.ascontiguousarray(graph.src),
+            np.ascontiguousarray(graph.dst),
+        )
         self.num_parts = num_parts
         self.edge_order, self.edge_start = assignment.edges_by_part
         order = _checked(order, graph)
@@ -185,12 +191,13 @@ class PartBuilder:
         # Narrow where they fit: places are gathered for both ends of every edge.
         place = np.empty(num_vertices, np.int32 if num_vertices <= MAX_CLONES else np.int64)
         place[vertex_at] = np.arange(num_vertices)
+        by_src, by_dst = starts_of_both(graph.src, graph.dst, num_vertices)
         self.tables = VertexTables(
             vertex_at=vertex_at,
             place=place,
             root_start=root_start,
-            in_degree=np.bincount(graph.dst, minlength=num_vertices),
-            out_degree=np.bincount(graph.src, minlength=num_vertices),
+            in_degree=np.diff(by_dst),
+            out_degree=np.diff(by_src),
             self_loops=np.bincount(graph.src[graph.src == graph.dst], minlength=num_vertices),
             local_id=np.empty(0, np.int32),
         )
@@ -208,10 +215,15 @@ class PartBuilder:
     def _edges(self, part: int) -> NDArray[np.integer[Any]]:
         return self.edge_order[self.edge_start[part] : self.edge_start[part + 1]]
 
-    def _ends(self, edges: NDArray[np.integer[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _ends(self, edges: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Places of the sources and of the destinations of edges."""
-        place = self.tables.place
-        return place[self.graph.src[edges]], place[self.graph.dst[edges]]
+        place: NDArray[Any] = self.tables.place
+        if place.dtype != np.int32:
+            return place[self.graph.src[edges]], place[self.graph.dst[edges]]
+        taken = np.empty(edges.size, np.int32), np.empty(edges.size, np.int32)
+        for ends, places in zip(self.ends, taken, strict=True):
+            _partitioner.take_ends(edges, ends, place, places)
+        return taken
 
     def _by_owner(self, leaves: list[NDArray[Any]]) -> tuple[Slots, NDArray[np.int64]]:
         """Leaves, by place, in the order (root's part, leaf's part, place).

@@ -8,6 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from distgnn import _partitioner
+
 
 class Csr(NamedTuple):
     """Edges by row.
@@ -30,9 +32,8 @@ def pointers(row: NDArray[Any], num_rows: int) -> NDArray[np.int64]:
         row: (num_edges,) Any integers below num_rows.
         num_rows: How many there are.
     """
-    indptr = np.zeros(num_rows + 1, np.int64)
-    np.cumsum(np.bincount(row, minlength=num_rows), out=indptr[1:])
-    return indptr
+    kind = np.int32 if row.dtype == np.int32 else np.int64
+    return _partitioner.starts_of(np.ascontiguousarray(row, kind), num_rows)
 
 
 def order_by(row: NDArray[Any], num_rows: int) -> NDArray[np.integer[Any]]:

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn import _partitioner
 from distgnn.datasets.distinct import distinct
-from distgnn.partition.csr import order_by, pointers
+from distgnn.partition.csr import pointers
+from distgnn.partition.threads import item_bounds, over_bounds, over_items, places_of
 
 # Bytes of the keys of a sort, per pair: a table that takes no more is worth its memory.
 _BYTES_OF_KEYS = 16
-# Pairs whose keys are made at a time.
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +67,11 @@ def distinct_slots(
 def _marked(
     vertex: NDArray[np.integer[Any]], part: NDArray[np.int32], num_vertices: int, num_slots: int
 ) -> NDArray[np.int64]:
-    """Mark pairs in a table of all slots: several times faster than to sort them."""
+    """Mark pairs in a table of all slots: many times faster than to sort them."""
     is_slot = np.zeros(num_slots, np.bool_)
-    for begin in range(0, vertex.size, _CHUNK):
-        some = slice(begin, begin + _CHUNK)
-        is_slot[part[some].astype(np.int64) * num_vertices + vertex[some]] = True
+    pairs = np.ascontiguousarray(vertex), np.ascontiguousarray(part)
+    marks = is_slot.view(np.uint8)
+    over_items(_partitioner.mark_slots, vertex.size, *pairs, num_vertices, marks)
     return np.flatnonzero(is_slot)
 
 
@@ -89,4 +89,27 @@ def group_by_part(
             of part 1, ...
         start: (num_parts + 1,) int64, where each part begins in `order`.
     """
-    return order_by(part, num_parts), pointers(part, num_parts)
+    part = np.ascontiguousarray(part, np.int32)
+    bounds = item_bounds(part.size)
+    start, places = places_of(over_bounds(_counts, bounds, part, num_parts))
+    order = np.empty(part.size, np.int32 if part.size <= np.iinfo(np.int32).max else np.int64)
+    over_bounds(_partitioner.group_items, bounds, part, order, own=places)
+    return order, start
+
+
+def counts_by_part(part: NDArray[np.int32], num_parts: int) -> NDArray[np.int64]:
+    """Count the items of each part.
+
+    Args:
+        part: (num_items,) int32 in [0, num_parts).
+        num_parts: Number of parts.
+
+    Returns:
+        (num_parts,) int64.
+    """
+    counts: NDArray[np.int64] = np.sum(over_items(_counts, part.size, part, num_parts), axis=0)
+    return counts
+
+
+def _counts(first: int, last: int, part: NDArray[np.int32], num_parts: int) -> NDArray[np.int64]:
+    return np.diff(pointers(part[first:last], num_parts))

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from distgnn.datasets.distinct import distinct
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
+from distgnn.partition.arcs import take_parts
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.halo import Slots, distinct_slots
+from distgnn.partition.halo import Slots, counts_by_part, distinct_slots
 
 FLOAT_BYTES = 4
 # CSR of features: a float32 value and an int32 column per stored entry.
@@ -116,9 +117,10 @@ def measure(graph: Graph, assignment: Assignment) -> Quality:
     readers = distinct_slots(graph.src, assignment.edge_part, num_vertices).away_from(root_part)
     writers = distinct_slots(graph.dst, assignment.edge_part, num_vertices).away_from(root_part)
     leaves = distinct(np.concatenate([_key(readers, num_vertices), _key(writers, num_vertices)]))
-    at_destination = distinct_slots(graph.src, root_part[graph.dst], num_vertices)
+    part = take_parts(root_part, np.ascontiguousarray(graph.dst))
+    at_destination = distinct_slots(graph.src, part, num_vertices)
     return quality_of(
-        num_edges=np.bincount(assignment.edge_part, minlength=num_parts),
+        num_edges=counts_by_part(assignment.edge_part, num_parts),
         num_roots=np.bincount(root_part, minlength=num_parts),
         num_leaves=np.bincount(leaves // num_vertices, minlength=num_parts),
         read_rows=_pair_counts(root_part[readers.vertex], readers.part, num_parts),

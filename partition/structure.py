@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from distgnn import _partitioner
 from distgnn.datasets.distinct import distinct
 from distgnn.datasets.errors import InputError
-from distgnn.partition.csr import pointers
 from distgnn.partition.halo import distinct_slots
 
 MAX_CLONES = np.iinfo(np.int32).max
@@ -171,19 +170,20 @@ def structure_of(
     tables.local_id[begin:end] = np.arange(roots.size, dtype=np.int32)
     tables.local_id[leaves.place] = np.arange(roots.size, num_clones, dtype=np.int32)
     clones = np.concatenate([roots, tables.vertex_at[leaves.place]])
+    by_id = np.argsort(clones)
     row, column = tables.local_id[dst], tables.local_id[src]
-    edge = sorting(row, column, clones)
-    row, column = row[edge], column[edge]
-    t_edge = sorting(column, row, clones)
+    indptr, indices, edge = _partitioner.sort_edges(row, column, by_id)
+    del row, column
+    t_indptr, t_indices, t_edge = _partitioner.transpose_edges(indptr, indices, by_id)
     owner = tables.owner_of(leaves.place)
     structure = Structure(
         num_roots=roots.size,
         num_leaves=leaves.place.size,
         global_id=clones,
-        indptr=pointers(row, num_clones),
-        indices=column,
-        t_indptr=pointers(column, num_clones),
-        t_indices=row[t_edge],
+        indptr=indptr,
+        indices=indices,
+        t_indptr=t_indptr,
+        t_indices=t_indices,
         t_edge=t_edge,
         leaf_counts=np.bincount(owner, minlength=tables.num_parts).astype(np.int64),
         is_reading=leaves.is_reading,
@@ -193,22 +193,3 @@ def structure_of(
         self_loops=tables.self_loops[roots].astype(np.int32),
     )
     return structure, edge
-
-
-def sorting(
-    row: NDArray[np.int32], column: NDArray[np.int32], global_id: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Sort edges by (row, global id of the column, position).
-
-    Args:
-        row: (num_edges,) int32. A clone.
-        column: (num_edges,) int32. A clone.
-        global_id: (num_clones,) int64.
-
-    Returns:
-        (num_edges,) int64. Positions of the edges.
-    """
-    num_rows = global_id.size
-    rank = np.empty(num_rows, np.int32)
-    rank[np.argsort(global_id)] = np.arange(num_rows, dtype=np.int32)
-    return _partitioner.sort_edges(row, column, rank)

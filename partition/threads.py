@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +18,26 @@ Result = TypeVar("Result")
 
 # Each holds a part of its own; disks and memory seldom serve more.
 MOST_THREADS = 4
+# From so many items on several threads pay.
+MANY_ITEMS = 1 << 20
 
 
 def available_threads() -> int:
     """Count the cores that this process may use, up to MOST_THREADS."""
     return min(len(os.sched_getaffinity(0)), MOST_THREADS)
+
+
+def threads_for(num_items: int, most: int = MOST_THREADS) -> int:
+    """Count the threads that pay for items of which each takes nanoseconds.
+
+    Args:
+        num_items: How many there are.
+        most: Threads at most.
+
+    Returns:
+        At least 1.
+    """
+    return min(available_threads(), most) if num_items >= MANY_ITEMS else 1
 
 
 def affordable_threads(threads: int, bytes_of_each: int, memory_bytes: int | None) -> int:
@@ -56,6 +72,95 @@ def even_bounds(indptr: NDArray[np.int64], first: int, last: int, threads: int) 
     shares = begin + (end - begin) * np.arange(1, threads) // threads
     inner = np.searchsorted(indptr[first : last + 1], shares) + first
     return [first, *inner.tolist(), last]
+
+
+def over_rows(
+    work: Callable[..., Result], indptr: NDArray[np.int64], *given: object
+) -> list[Result]:
+    """Call work(first, last, ...) for ranges of rows with about as many entries each.
+
+    Every call writes what is of its own rows, so that no result depends on how many there are.
+
+    Args:
+        work: Called on several threads where there are many entries.
+        indptr: (num_rows + 1,) int64. Where the entries of each row begin.
+        given: Its other arguments.
+
+    Returns:
+        Result of each call.
+    """
+    threads = threads_for(int(indptr[-1]))
+    return over_bounds(work, even_bounds(indptr, 0, indptr.size - 1, threads), *given)
+
+
+def over_items(work: Callable[..., Result], num_items: int, *given: object) -> list[Result]:
+    """Call work(first, last, ...) for ranges of about as many items each.
+
+    Args:
+        work: Called on several threads where there are many items.
+        num_items: How many there are.
+        given: Its other arguments.
+
+    Returns:
+        Result of each call.
+    """
+    return over_bounds(work, item_bounds(num_items), *given)
+
+
+def over_bounds(
+    work: Callable[..., Result], bounds: list[int], *given: object, own: Iterable[Any] | None = None
+) -> list[Result]:
+    """Call work(first, last, ...) for each range on a thread of its own.
+
+    Args:
+        work: Function to call.
+        bounds: Where each range begins, and where the last one ends.
+        given: Its other arguments.
+        own: One more argument of each call, before these; None without.
+
+    Returns:
+        Result of each call.
+    """
+    ranges: Iterable[tuple[Any, ...]] = pairwise(bounds)
+    if own is not None:
+        ranges = [(*each, mine) for each, mine in zip(ranges, own, strict=True)]
+    with in_order(lambda each: work(*each, *given), ranges, len(bounds) - 1) as returned:
+        return list(returned)
+
+
+def item_bounds(num_items: int) -> list[int]:
+    """Cut items into a range for each thread that pays.
+
+    Args:
+        num_items: How many there are.
+
+    Returns:
+        Where each of the ranges begins, and where the last one ends.
+    """
+    threads = threads_for(num_items)
+    bounds: list[int] = (num_items * np.arange(threads + 1) // threads).tolist()
+    return bounds
+
+
+def places_of(
+    counts: list[NDArray[np.int64]],
+) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
+    """Find where things go that are sorted by counting, range after range.
+
+    Args:
+        counts: (num_groups,) int64 of each range. Its things in each group.
+
+    Returns:
+        start: (num_groups + 1,) int64. Where each group begins.
+        places: (num_groups,) int64 of each range. Where its first thing of each group goes: behind
+            those of the ranges before it.
+    """
+    start = np.zeros(counts[0].size + 1, np.int64)
+    np.cumsum(np.sum(counts, axis=0), out=start[1:])
+    places = [start[:-1].copy()]
+    for count in counts[:-1]:
+        places.append(places[-1] + count)
+    return start, places
 
 
 @contextmanager

@@ -26,6 +26,8 @@ _HEADER = re.compile(
     rb"'shape': \((?P<shape>(\d{1,18},?(, \d{1,18})*)?)\), \} *\n",
     re.DOTALL,
 )
+# Bytes that a core keeps near between hashing and writing them.
+_CHUNK = 1 << 20
 REMEDY = "partition the graph again or copy the directory again"
 
 
@@ -37,7 +39,7 @@ class _HashingWriter:
         self._hash = hashlib.sha256()
         self._bytes = 0
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: bytes | memoryview) -> int:
         self._hash.update(data)
         self._bytes += len(data)
         return self._file.write(data)
@@ -61,7 +63,13 @@ def write_array(path: Path, array: NDArray[Any]) -> FileRecord:
     """
     with path.open("wb") as file:
         writer = _HashingWriter(file)
-        np.lib.format.write_array(writer, np.ascontiguousarray(array), allow_pickle=False)
+        array = np.ascontiguousarray(array)
+        header = np.lib.format.header_data_from_array_1_0(array)
+        np.lib.format.write_array_header_1_0(writer, header)
+        # As it lies in memory: NumPy would copy it piece by piece.
+        data = array.reshape(-1).view(np.uint8).data
+        for begin in range(0, len(data), _CHUNK):
+            writer.write(data[begin : begin + _CHUNK])
         file.flush()
         os.fsync(file.fileno())
     return writer.record()

@@ -12,6 +12,7 @@ from distgnn.partition.arcs import edges_of_parts, take_parts
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.refine import refinement
 from distgnn.partition.stream import no_clones
+from distgnn.partition.threads import over_items, over_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,9 +140,10 @@ def clones_of_parts(arcs: Arcs, placed: Assignment) -> NDArray[np.int64]:
         (num_parts,) int64. Roots and leaves of each part.
     """
     is_there = no_clones(arcs.num_vertices, placed.num_parts)
-    clones = np.zeros(placed.num_parts, np.int64)
-    parts = placed.edge_part, placed.root_part
-    _partitioner.count_clones(arcs.start, arcs.head, *parts, is_there, clones)
+    given = arcs.start, arcs.head, placed.edge_part, placed.root_part, is_there, placed.num_parts
+    clones: NDArray[np.int64] = np.sum(
+        over_rows(_partitioner.count_clones, arcs.start, *given), axis=0
+    )
     return clones
 
 
@@ -164,9 +166,9 @@ def excess_edges(arcs: Arcs, placed: Assignment, edge_balance: float) -> int:
 def halo_rows(arcs: Arcs, placed: Assignment) -> int:
     """Count the rows that travel in a layer, raw ones and partial sums."""
     is_written = no_clones(arcs.num_vertices, placed.num_parts)
-    parts = placed.edge_part, placed.root_part
-    written = _partitioner.rows_written(arcs.head, *parts, is_written)
-    return rows_read(arcs, placed) + written
+    given = arcs.head, placed.edge_part, placed.root_part, is_written
+    written = over_items(_partitioner.rows_written, arcs.head.size, *given)
+    return rows_read(arcs, placed) + sum(written)
 
 
 def at_destination(arcs: Arcs, placed: Assignment) -> Assignment:
@@ -176,5 +178,5 @@ def at_destination(arcs: Arcs, placed: Assignment) -> Assignment:
 
 def rows_read(arcs: Arcs, placed: Assignment) -> int:
     """Count the raw rows that travel in a layer: parts where a vertex is a source, but its own."""
-    parts = placed.edge_part, placed.root_part
-    return _partitioner.rows_read(arcs.start, *parts, placed.num_parts)
+    given = arcs.start, placed.edge_part, placed.root_part, placed.num_parts
+    return sum(over_rows(_partitioner.rows_read, arcs.start, *given))

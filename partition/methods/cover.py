@@ -26,6 +26,7 @@ from distgnn.datasets.distinct import distinct
 from distgnn.datasets.graph import Graph
 from distgnn.partition.arcs import Arcs, arcs_of, edges_of_parts
 from distgnn.partition.methods.cut_edges import Cover, CutEdges, cut_edges, minimum_cover
+from distgnn.partition.threads import over_rows
 
 
 def place_edges(
@@ -100,8 +101,11 @@ def place_arcs(
         (num_arcs,) int32.
     """
     inner = np.zeros(num_parts, np.int64) if load is None else load.copy()
-    graph = arcs.start, arcs.head, arcs.weight
-    arc_part, cut, source = _partitioner.cut_arcs(*graph, root_part, inner, arcs.is_symmetric)
+    arc_part = np.empty(arcs.head.size, np.int32)
+    given = arcs.start, arcs.head, arcs.weight, root_part, arc_part, num_parts, arcs.is_symmetric
+    found = over_rows(_partitioner.cut_arcs, arcs.start, *given)
+    cut, source = (np.concatenate([each[at] for each in found]) for at in (0, 1))
+    inner += np.sum([each[2] for each in found], axis=0)
     if cut.size == 0:
         return arc_part
     weight = arcs.weight[cut]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,12 @@ class RootLinks:
             vertex_at: (num_vertices,) int64. The roots of part 0, then those of part 1, ...
             start: (num_parts + 1,) int64. Where the roots of each part begin.
         """
-        self._graph, self._assignment, self._start = graph, assignment, start
+        # Columns of a table of edges are strided.
+        self._ends: tuple[NDArray[Any], NDArray[Any]] = (
+            np.ascontiguousarray(graph.src),
+            np.ascontiguousarray(graph.dst),
+        )
+        self._assignment, self._start = assignment, start
         self._number = np.empty(graph.num_vertices, np.int32)
         self._number[vertex_at] = np.arange(graph.num_vertices) - np.repeat(
             start[:-1], np.diff(start)
@@ -55,11 +61,9 @@ class RootLinks:
 
     def of(self, part: int) -> Links:
         """Collect those of a part, whose vertices are numbered as they stand in `vertex_at`."""
-        edges = self._edges[self._edge_start[part] : self._edge_start[part + 1]]
-        src, dst = self._graph.src[edges], self._graph.dst[edges]
+        edges: NDArray[Any] = self._edges[self._edge_start[part] : self._edge_start[part + 1]]
         owner = self._assignment.root_part
-        is_link = (owner[src] == part) & (owner[dst] == part) & (src != dst)
-        src, dst = self._number[src[is_link]], self._number[dst[is_link]]
+        src, dst = _partitioner.inner_edges(edges, *self._ends, owner, self._number, part)
         return link(src, dst, int(self._start[part + 1] - self._start[part]))
 
 

@@ -25,6 +25,7 @@ from distgnn import _partitioner
 from distgnn.datasets.errors import InputError
 from distgnn.partition.arcs import Arcs
 from distgnn.partition.stream import no_clones
+from distgnn.partition.threads import even_bounds, over_bounds, over_items, threads_for
 
 # Nodes and entries are int32, and there are two per vertex and per unit.
 MOST_VERTICES = 2**30 - 1
@@ -120,7 +121,7 @@ def placement_of(
     check_numbers(vertices=num_vertices, units=arcs.head.size)
     # Units have room in int32, and arcs are as many, whatever numbers their edges need.
     mate = arcs.mate.astype(np.int32, copy=False)
-    if arcs.is_symmetric and _partitioner.are_together(mate, arc_part):
+    if arcs.is_symmetric and all(over_items(_partitioner.are_together, mate.size, mate, arc_part)):
         price, start, neighbor = 2, arcs.start, arcs.head
         part = arc_part.copy()
         weight = arcs.both_ways()
@@ -162,8 +163,28 @@ def placement_of(
         totals=np.array([0, num_vertices], np.int64),
         is_due=np.full(num_nodes, _ALL_DUE, np.uint8),
     )
-    _partitioner.fill_placement(placement, root_part)
+    # Writing nodes ask those that read, which come first.
+    _fill(placement, root_part, 0, num_vertices)
+    _fill(placement, root_part, num_vertices, num_nodes)
     return placement
+
+
+def _fill(placement: Placement, root_part: NDArray[np.int32], first: int, last: int) -> None:
+    """Count the slots of a range of nodes on several threads, each with counts of its own."""
+    if first == last:
+        return
+    counted = ("load", "clones", "totals")
+    threads = threads_for(int(placement.start[last] - placement.start[first]))
+
+    def fill(begin: int, end: int) -> list[NDArray[np.int64]]:
+        counts = [np.zeros_like(getattr(placement, name)) for name in counted]
+        own = placement._replace(**dict(zip(counted, counts, strict=True)))
+        _partitioner.fill_placement(begin, end, own, root_part)
+        return counts
+
+    for counts in over_bounds(fill, even_bounds(placement.start, first, last, threads)):
+        for name, count in zip(counted, counts, strict=True):
+            getattr(placement, name)[:] += count
 
 
 def check_numbers(*, vertices: int = 0, units: int = 0) -> None:

@@ -23,8 +23,8 @@ PROGRAM = """
 import os, sys
 cores = int(sys.argv.pop(1))
 os.sched_getaffinity = lambda _: set(range(cores))
-from distgnn.partition import arcs
-arcs._MANY_EDGES = 1
+from distgnn.partition import threads
+threads.MANY_ITEMS = 1
 from distgnn.cli import main
 sys.exit(main(sys.argv[1:]))
 """

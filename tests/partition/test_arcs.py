@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from distgnn.datasets import Graph, InputError
-from distgnn.partition import arcs as arcs_module
+from distgnn.partition import threads as threads_module
 from distgnn.partition.arcs import adjacency_of, arcs_of, split_arcs_of
 from distgnn.partition.refine.hubs import edges_beside, lightened
 from distgnn.partition.refine.rebalance import rebalance
@@ -89,10 +89,10 @@ def test_arcs_are_the_same_on_any_number_of_threads(
 ) -> None:
     graph = multigraph(seed, is_symmetric=is_symmetric)
     edge_part = np.arange(graph.num_edges, dtype=np.int32) % 3
-    monkeypatch.setattr(arcs_module, "_MANY_EDGES", 0)
+    monkeypatch.setattr(threads_module, "MANY_ITEMS", 0)
     found = []
     for threads in (1, 2, 5):
-        monkeypatch.setattr(arcs_module, "available_threads", lambda threads=threads: threads)
+        monkeypatch.setattr(threads_module, "available_threads", lambda threads=threads: threads)
         found.append((*arcs_of(graph), *arcs_of(graph, edge_part)))
     for other in found[1:]:
         for one, same in zip(found[0], other, strict=True):

@@ -33,28 +33,40 @@ if TYPE_CHECKING:
 
 LOOPS: dict[str, Callable[..., Any]] = {
     "starts_of": arcs._starts,
-    "sort_by_head": lambda *given: arcs._sort_by_head(*given[:5], given[5:]),
-    "sort_by_source": lambda *given: arcs._sort_by_source(*given[:5], given[5:]),
-    "merge_arcs": arcs._merge,
+    "sort_by_head": arcs._sort_by_head,
+    "sort_by_source": arcs._sort_by_source,
+    "count_heads": arcs._count_heads,
+    "count_sources": arcs._count_sources,
+    "take_ends": lambda edge, end, place, taken: taken.__setitem__(..., place[end[edge]]),
+    "inner_edges": lambda *given: arcs._inner_edges(*given[:5], part=given[5]),
+    "count_arcs": arcs._count_arcs,
+    "merge_arcs": lambda *given: arcs._merge(*given[:4], given[4:7], given[7:]),
     "pair_arcs": arcs._pair,
-    "with_mates": lambda weight, mate, simple: arcs._with_mates(weight, mate, is_simple=simple),
+    "with_mates": lambda *given: arcs._with_mates(*given[:4], is_simple=given[4], both=given[5]),
+    "group_items": arcs._group,
+    "mark_slots": arcs._mark_slots,
     "both_ways": arcs._both_ways,
     "take_parts": lambda first, last, parts, index, taken: taken.__setitem__(
         slice(first, last), parts[index[first:last]]
     ),
     "sort_numbers": lambda values: values.sort(),
-    "sort_edges": lambda row, column, rank: np.lexsort((rank[column], row)),
+    "sort_edges": arcs._sort_edges,
+    "transpose_edges": arcs._transpose_edges,
     "edges_of_parts": arcs.edges_of_parts,
     "arcs_apart": placement._apart,
     "are_together": placement._are_together,
-    "rows_read": lambda *given: arcs._rows_read(*given[:3], np.full(given[3], -1, np.int64)),
+    "rows_read": arcs._rows_read,
     "rows_written": arcs._rows_written,
-    "count_clones": lambda *given: arcs._count_clones(given[:2], given[2:4], *given[4:]),
+    "count_clones": lambda first, last, *given: arcs._count_clones(
+        first, last, given[:2], given[2:4], *given[4:]
+    ),
     "spread_roots": arcs._spread,
     "count_fetches": lambda *given: arcs._count_fetches(
         *given[:3], np.full(given[3], -1), given[4]
     ),
-    "cut_arcs": lambda *given: covers._cut_arcs(given[:3], *given[3:5], one_way=given[5]),
+    "cut_arcs": lambda first, last, *given: covers._cut_arcs(
+        (first, last), given[:3], *given[3:6], one_way=given[6]
+    ),
     "number_slots": covers._number_slots,
     "settled_edges": covers._settled,
     "cover_components": lambda edges, placed, is_free, *covered: covers._cover_components(

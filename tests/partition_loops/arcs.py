@@ -11,11 +11,17 @@ from partition_loops.placement import has, put
 
 
 def edges_of_parts(
-    part: NDArray[np.int32], weight: NDArray[np.integer[Any]], num_parts: int
+    first: int,
+    last: int,
+    part: NDArray[np.int32],
+    weight: NDArray[np.integer[Any]],
+    num_parts: int,
 ) -> NDArray[np.int64]:
     """Count the edges of each part.
 
     Args:
+        first: First arc of the range.
+        last: Arc behind it.
         part: (num_arcs,) int32. Of each arc.
         weight: (num_arcs,) int32 or int64. Edges behind each arc.
         num_parts: More than any part.
@@ -24,7 +30,7 @@ def edges_of_parts(
         (num_parts,) int64.
     """
     edges = np.zeros(num_parts, np.int64)
-    for arc in range(part.size):
+    for arc in range(first, last):
         edges[part[arc]] += weight[arc]
     return edges
 
@@ -38,79 +44,134 @@ def _starts(ends: NDArray[np.int64], num_vertices: int) -> NDArray[np.int64]:
     return running
 
 
+def _count_heads(
+    first: int,
+    last: int,
+    dst: NDArray[np.int64],
+    order: NDArray[np.int64],
+    num_vertices: int,
+) -> NDArray[np.int64]:
+    """Count the edges of a range, in an order unless it is empty, to each destination."""
+    edge = order[first:last] if order.size else np.arange(first, last)
+    return np.bincount(dst[edge], minlength=num_vertices).astype(np.int64)
+
+
 def _sort_by_head(
     first: int,
     last: int,
+    position: NDArray[np.int64],
     src: NDArray[np.int64],
     dst: NDArray[np.int64],
     order: NDArray[np.int64],
-    found: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]],
+    found: NDArray[np.int32],
 ) -> None:
-    """Sort edges to a range by destination, stably in an order; an empty one is that of the edges.
+    """Sort a range of edges by destination, stably in an order; an empty one is as they are.
 
-    `found` has where those of each destination begin, their sources and their numbers.
+    Args:
+        first: First of the range.
+        last: The one behind it.
+        position: (num_vertices,) Where those to each destination go next.
+        src: (num_edges,) Source of each edge.
+        dst: (num_edges,) Destination of each edge.
+        order: (num_edges,) The edges in an order, or empty.
+        found: (2 * num_edges,) The source and the number of each edge, in turns.
     """
-    start, source, number = found
-    position = start[first:last].copy()
-    for i in range(dst.size):
+    for i in range(first, last):
         edge = order[i] if order.size > 0 else i
-        vertex = dst[edge] - first
-        if 0 <= vertex < last - first:
-            place = position[vertex]
-            position[vertex] = place + 1
-            source[place] = src[edge]
-            number[place] = edge
+        place = position[dst[edge]]
+        position[dst[edge]] = place + 1
+        found[2 * place : 2 * place + 2] = src[edge], edge
+
+
+def _count_sources(
+    first: int, last: int, by_head: NDArray[np.int64], by_destination: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """Count the edges to a range of destinations from each source."""
+    source = by_destination[::2][by_head[first] : by_head[last]]
+    return np.bincount(source, minlength=by_head.size - 1).astype(np.int64)
 
 
 def _sort_by_source(
     first: int,
     last: int,
+    position: NDArray[np.int64],
     by_head: NDArray[np.int64],
-    source: NDArray[np.int32],
-    number: NDArray[np.int32],
-    found: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]],
+    *found: NDArray[np.int32],
 ) -> None:
-    """Sort edges from a range, which are sorted by destination, by source.
+    """Sort edges to a range, which are sorted by destination, by source.
 
-    `found` has where those of each source begin, their destinations and their numbers.
+    `found` has their sources and numbers in turns, and will have destinations and numbers.
     """
-    start, head, edge = found
-    position = start[first:last].copy()
-    for vertex in range(start.size - 1):
+    by_destination, head, edge = found
+    source, number = by_destination[::2], by_destination[1::2]
+    for vertex in range(first, last):
         for k in range(by_head[vertex], by_head[vertex + 1]):
-            row = source[k] - first
-            if 0 <= row < last - first:
-                place = position[row]
-                position[row] = place + 1
-                head[place] = vertex
-                edge[place] = number[k]
+            place = position[source[k]]
+            position[source[k]] = place + 1
+            head[place] = vertex
+            edge[place] = number[k]
+
+
+def _inner_edges(
+    edge: NDArray[np.int32],
+    src: NDArray[np.int64],
+    dst: NDArray[np.int64],
+    *vertex: NDArray[np.int32],
+    part: int,
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Number the ends of edges inside a part; `vertex` has the part of each, and its number."""
+    owner, number = vertex
+    source, target = src[edge], dst[edge]
+    is_inner = (owner[source] == part) & (owner[target] == part) & (source != target)
+    return number[source[is_inner]], number[target[is_inner]]
+
+
+def _begins(
+    row: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]], begin: int, k: int
+) -> bool:
+    """Return whether an edge begins an arc: it is its row's first, or not like the one before."""
+    head, edge, part = row
+    if k == begin or head[k] != head[k - 1]:
+        return True
+    return part.size > 0 and bool(part[edge[k]] != part[edge[k - 1]])
+
+
+def _count_arcs(
+    first: int,
+    last: int,
+    start: NDArray[np.int64],
+    *row: NDArray[np.int32],
+) -> int:
+    """Count the arcs of a range of vertices; `row` has heads, numbers and parts."""
+    return sum(
+        _begins(row, start[vertex], k)
+        for vertex in range(first, last)
+        for k in range(start[vertex], start[vertex + 1])
+    )
 
 
 def _merge(
+    first: int,
+    last: int,
+    first_arc: int,
     start: NDArray[np.int64],
-    head: NDArray[np.int32],
-    edge: NDArray[np.int32],
-    part: NDArray[np.int32],
-    of_edge: NDArray[np.int32],
-) -> NDArray[np.int32]:
-    """Keep one of equal neighbours in each row, in place; return how many there were of each."""
-    weight = np.empty(head.size, np.int32)
-    num_arcs, begin = 0, start[0]
-    for vertex in range(start.size - 1):
-        end = start[vertex + 1]
-        for k in range(begin, end):
-            is_new = k == begin or head[k] != head[num_arcs - 1]
-            if not is_new and part.size > 0:
-                is_new = part[edge[k]] != part[edge[k - 1]]
-            if is_new:
-                head[num_arcs] = head[k]
-                weight[num_arcs] = 0
-                num_arcs += 1
-            weight[num_arcs - 1] += 1
-            of_edge[edge[k]] = num_arcs - 1
-        begin, start[vertex + 1] = end, num_arcs
-    found: NDArray[np.int32] = weight[:num_arcs].copy()
-    return found
+    row: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]],
+    found: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]],
+) -> None:
+    """Keep one of equal neighbours in each row of a range.
+
+    `found` has the first arc of each vertex, heads, weights, and the arc of each edge.
+    """
+    (head, edge, _), (arc_start, arc_head, weight, of_edge) = row, found
+    arc = first_arc - 1
+    for vertex in range(first, last):
+        arc_start[vertex] = arc + 1
+        for k in range(start[vertex], start[vertex + 1]):
+            if _begins(row, start[vertex], k):
+                arc += 1
+                arc_head[arc], weight[arc] = head[k], 0
+            weight[arc] += 1
+            of_edge[edge[k]] = arc
 
 
 def _pair(
@@ -120,33 +181,74 @@ def _pair(
     head: NDArray[np.int32],
     mate: NDArray[np.int32],
 ) -> bool:
-    """Find the arc back of each arc to a range: a row meets its arcs in the order of their sources.
+    """Find the arc back of each arc from a range: a row meets its arcs in the order of sources.
 
     Returns:
         Whether all have one.
     """
-    position = start[first:last].copy()
-    for vertex in range(start.size - 1):
+    rows = range(start.size - 1)
+    places = [
+        [start[row] + np.searchsorted(head[start[row] : start[row + 1]], end) for row in rows]
+        for end in (first, last)
+    ]
+    position = places[0]
+    for vertex in range(first, last):
         for k in range(start[vertex], start[vertex + 1]):
-            row = head[k] - first
-            if 0 <= row < last - first:
-                back = position[row]
-                if back == start[head[k] + 1] or head[back] != vertex:
-                    return False
-                position[row] = back + 1
-                mate[k] = back
-    return True
+            back = position[head[k]]
+            position[head[k]] = back + 1
+            if back == head.size or head[back] != vertex:
+                return False
+            mate[k] = back
+    return position == places[1]
 
 
 def _with_mates(
-    weight: NDArray[np.int32], mate: NDArray[np.int32], *, is_simple: bool
-) -> NDArray[np.int32]:
-    """Add the weight of the mate, unless it is the arc itself; it is 1 if the graph is simple."""
-    both: NDArray[np.int32] = weight.copy()
-    for arc in range(mate.size):
+    first: int,
+    last: int,
+    weight: NDArray[np.int32],
+    mate: NDArray[np.int32],
+    *,
+    is_simple: bool,
+    both: NDArray[np.int32],
+) -> int:
+    """Add the weight of the mate, unless it is the arc itself; it is 1 if the graph is simple.
+
+    Returns:
+        How many arcs are their own mates.
+    """
+    num_loops = 0
+    for arc in range(first, last):
+        both[arc] = weight[arc]
         if mate[arc] != arc:
             both[arc] += 1 if is_simple else weight[mate[arc]]
-    return both
+        num_loops += int(mate[arc] == arc)
+    return num_loops
+
+
+def _group(
+    first: int,
+    last: int,
+    position: NDArray[np.int64],
+    part: NDArray[np.int32],
+    order: NDArray[np.int32],
+) -> None:
+    """Put the items of a range where those of their part go next."""
+    for item in range(first, last):
+        order[position[part[item]]] = item
+        position[part[item]] += 1
+
+
+def _mark_slots(
+    first: int,
+    last: int,
+    vertex: NDArray[np.int32],
+    part: NDArray[np.int32],
+    num_vertices: int,
+    is_slot: NDArray[np.uint8],
+) -> None:
+    """Mark the pairs of a range of edges."""
+    for k in range(first, last):
+        is_slot[int(part[k]) * num_vertices + int(vertex[k])] = 1
 
 
 def _both_ways(
@@ -209,14 +311,16 @@ def _spread(
 
 
 def _rows_read(
+    first: int,
+    last: int,
     start: NDArray[np.int64],
     arc_part: NDArray[np.int32],
     root_part: NDArray[np.int32],
-    seen: NDArray[np.int64],
+    num_parts: int,
 ) -> int:
-    """`seen` has the last vertex that was met in each part."""
-    rows = 0
-    for vertex in range(start.size - 1):
+    # The last vertex that was met in each part.
+    rows, seen = 0, np.full(num_parts, -1, np.int64)
+    for vertex in range(first, last):
         seen[root_part[vertex]] = vertex
         for arc in range(start[vertex], start[vertex + 1]):
             part = arc_part[arc]
@@ -227,6 +331,8 @@ def _rows_read(
 
 
 def _rows_written(
+    first: int,
+    last: int,
     head: NDArray[np.int32],
     arc_part: NDArray[np.int32],
     root_part: NDArray[np.int32],
@@ -234,7 +340,7 @@ def _rows_written(
 ) -> int:
     """`is_written` has a set of parts for each vertex, empty at first."""
     rows = 0
-    for arc in range(head.size):
+    for arc in range(first, last):
         vertex, part = head[arc], arc_part[arc]
         if part != root_part[vertex] and not has(is_written, vertex, part):
             put(is_written, vertex, part)
@@ -243,18 +349,22 @@ def _rows_written(
 
 
 def _count_clones(
+    first: int,
+    last: int,
     graph: tuple[NDArray[np.int64], NDArray[np.int32]],
     parts: tuple[NDArray[np.int32], NDArray[np.int32]],
     is_there: NDArray[np.uint64],
-    clones: NDArray[np.int64],
-) -> None:
+    num_parts: int,
+) -> NDArray[np.int64]:
     """`is_there` has a set of parts for each vertex, empty at first."""
     (start, head), (arc_part, root_part) = graph, parts
-    for vertex in range(root_part.size):
+    clones = np.zeros(num_parts, np.int64)
+    for vertex in range(first, last):
         _note(is_there, clones, vertex, root_part[vertex])
         for arc in range(start[vertex], start[vertex + 1]):
             _note(is_there, clones, vertex, arc_part[arc])
             _note(is_there, clones, head[arc], arc_part[arc])
+    return clones
 
 
 def _note(is_there: NDArray[np.uint64], clones: NDArray[np.int64], vertex: int, part: int) -> None:
@@ -284,3 +394,21 @@ def _count_fetches(
             num_held += 1
             fetches += 1
     return fetches
+
+
+def _sort_edges(
+    row: NDArray[np.int32], column: NDArray[np.int32], order: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+    """Sort edges by row, then by where the column stands in the order."""
+    rank = np.argsort(order)
+    edge = np.lexsort((rank[column], row))
+    indptr = np.searchsorted(row[edge], np.arange(order.size + 1)).astype(np.int64)
+    return indptr, column[edge], edge
+
+
+def _transpose_edges(
+    indptr: NDArray[np.int64], indices: NDArray[np.int32], order: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+    """Sort edges by row into edges by column, then by where the row stands in the order."""
+    row = np.repeat(np.arange(order.size, dtype=np.int32), np.diff(indptr))
+    return _sort_edges(indices, row, order)

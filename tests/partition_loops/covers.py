@@ -21,24 +21,23 @@ class _Search(NamedTuple):
 
 
 def _cut_arcs(
+    ends: tuple[int, int],
     graph: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]],
     root_part: NDArray[np.int32],
-    load: NDArray[np.int64],
+    arc_part: NDArray[np.int32],
+    num_parts: int,
     *,
     one_way: bool,
-) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
-    """Find the arcs between parts; of two that go there and back, `one_way` finds one.
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+    """Find the arcs between parts of a range; of two there and back, `one_way` finds one.
 
     Returns:
-        (num_arcs,) the part of each source's root; (num_cut,) the arcs; (num_cut,) their sources.
-        The edges inside parts are added to `load`.
+        (num_cut,) the arcs; (num_cut,) their sources; (num_parts,) the edges inside parts. Arcs get
+        the part of their source's root.
     """
     start, head, weight = graph
-    arc_part = np.empty(head.size, np.int32)
-    cut = np.empty(head.size, np.int64)
-    source = np.empty(head.size, np.int32)
-    num_cut = 0
-    for vertex in range(start.size - 1):
+    cut, source, load = [], [], np.zeros(num_parts, np.int64)
+    for vertex in range(*ends):
         part = root_part[vertex]
         for arc in range(start[vertex], start[vertex + 1]):
             other = root_part[head[arc]]
@@ -46,9 +45,9 @@ def _cut_arcs(
             if other == part:
                 load[part] += weight[arc]
             elif part < other or not one_way:
-                cut[num_cut], source[num_cut] = arc, vertex
-                num_cut += 1
-    return arc_part, cut[:num_cut].copy(), source[:num_cut].copy()
+                cut.append(arc)
+                source.append(vertex)
+    return np.array(cut, np.int64), np.array(source, np.int32), load
 
 
 def _settled(

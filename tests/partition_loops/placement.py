@@ -10,12 +10,14 @@ from distgnn.partition.refine.placement import Limits, Placement
 DUE_SLOTS, DUE_ROOT = 1, 2
 
 
-def _are_together(mate: NDArray[np.int32], arc_part: NDArray[np.int32]) -> bool:
-    """Return whether every arc is in the part of its mate."""
+def _are_together(
+    first: int, last: int, mate: NDArray[np.int32], arc_part: NDArray[np.int32]
+) -> bool:
+    """Return whether every arc of a range is in the part of its mate."""
     num_together = 0
-    for arc in range(mate.size):
+    for arc in range(first, last):
         num_together += arc_part[mate[arc]] == arc_part[arc]
-    return num_together == mate.size
+    return num_together == last - first
 
 
 def _apart(
@@ -40,10 +42,10 @@ def _apart(
     return starts, neighbor, mate
 
 
-def _fill(placement: Placement, root_part: NDArray[np.int32]) -> None:
+def _fill(first: int, last: int, placement: Placement, root_part: NDArray[np.int32]) -> None:
     """Count the units of each slot: the root's first, the others in the order of the entries."""
     tally = np.zeros(placement.load.size, np.int32)
-    for node in range(placement.used.size):
+    for node in range(first, last):
         root = root_part[node % placement.num_vertices]
         begin = placement.first[node]
         placement.slot_part[begin] = root
