@@ -127,6 +127,7 @@ void merge_arcs(int64_t first, int64_t last, int64_t first_arc, const Neighbors<
 template <typename Number>
 bool pair_arcs(int64_t first, int64_t last, In<int64_t> start, In<int32_t> head,
                Array<Number> mate) {
+  if (first == last) return true;
   const int64_t num_vertices = start.size - 1, num_arcs = head.size;
   const int64_t final = start[last] - 1;
   // Where the arcs of a row to a vertex, or to the next one with an arc, begin.

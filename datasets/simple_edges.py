@@ -28,7 +28,7 @@ def simple_edges(
     """
     is_link = src != dst
     ends = (src, dst) if is_link.all() else (src[is_link], dst[is_link])
-    # Both directions of a hundred million edges: filled and sorted in place.
+    # Both directions of a hundred million edges, filled in place.
     key = np.empty((2, ends[0].size), np.int64)
     for row, (head, tail) in zip(key, (ends[::-1], ends), strict=True):
         np.multiply(head, num_vertices, out=row, dtype=np.int64)

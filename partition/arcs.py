@@ -1,7 +1,8 @@
 """Arcs: the distinct ordered pairs of vertices that edges join, sorted by counting.
 
 METIS, the cover and refinement work on arcs, which are made once. They depend on the edges of the
-graph, not on their order. Bytes for a while: 16 per edge; kept: 4 per edge and 12 per arc.
+graph, not on their order. Bytes for a while: 16 per edge and, on each
+thread, 8 per vertex; kept: 4 per edge and 12 per arc.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from distgnn.partition.threads import (
     item_bounds,
     over_bounds,
     over_items,
-    over_rows,
     places_of,
     threads_for,
 )
@@ -127,13 +127,14 @@ def arcs_of(graph: Graph, edge_part: NDArray[np.int32] | None = None) -> Arcs:
     src, dst = (np.ascontiguousarray(ends) for ends in (graph.src, graph.dst))
     # Of each edge its source and its number.
     by_destination = np.empty(2 * graph.num_edges, numbers)
-    bounds = item_bounds(graph.num_edges)
+    threads = _threads(graph.num_edges, graph.num_vertices)
+    bounds = item_bounds(graph.num_edges, threads)
     counts = over_bounds(_partitioner.count_heads, bounds, dst, order, graph.num_vertices)
     by_head, places = places_of(counts)
     given = src, dst, order, by_destination
     over_bounds(_partitioner.sort_by_head, bounds, *given, own=places)
-    del src, dst, given
-    bounds = even_bounds(by_head, 0, graph.num_vertices, len(bounds) - 1)
+    del src, dst, given, counts, places
+    bounds = even_bounds(by_head, 0, graph.num_vertices, threads)
     counts = over_bounds(_partitioner.count_sources, bounds, by_head, by_destination)
     start, places = places_of(counts)
     head, edge = (np.empty(graph.num_edges, kind) for kind in (np.int32, numbers))
@@ -144,6 +145,11 @@ def arcs_of(graph: Graph, edge_part: NDArray[np.int32] | None = None) -> Arcs:
     start, head, weight, of_edge = _merged(start, head, edge, part)
     del edge
     return Arcs(start, head, weight, _mates(start, head, numbers), of_edge)
+
+
+def _threads(num_edges: int, num_vertices: int) -> int:
+    """Count the threads that pay although each has a counter for every vertex."""
+    return max(min(threads_for(num_edges), num_edges // max(num_vertices, 1)), 1)
 
 
 def starts_of_both(
@@ -213,7 +219,8 @@ def is_symmetric(start: NDArray[np.int64], head: NDArray[np.int32]) -> bool:
 def _mates(start: NDArray[np.int64], head: NDArray[np.int32], kind: Any) -> NDArray[Any]:
     """(num_arcs,) of a kind of integers: the arc back of each; empty if one has none."""
     mate = np.empty(head.size, kind)
-    if not all(over_rows(_partitioner.pair_arcs, start, start, head, mate)):
+    bounds = even_bounds(start, 0, start.size - 1, _threads(head.size, start.size - 1))
+    if not all(over_bounds(_partitioner.pair_arcs, bounds, start, head, mate)):
         mate = mate[:0].copy()
     return mate
 

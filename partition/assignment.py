@@ -52,8 +52,11 @@ class Assignment:
             raise InputError(
                 f"num_parts must be at least 1, got {self.num_parts}; ask for 1 part or more"
             )
-        _check_parts("edge_part", self.edge_part, self.num_parts)
-        _check_parts("root_part", self.root_part, self.num_parts)
+        for name in ("edge_part", "root_part"):
+            parts = getattr(self, name)
+            _check_parts(name, parts, self.num_parts)
+            # A column of a table is strided, which compiled loops do not take.
+            object.__setattr__(self, name, np.ascontiguousarray(parts))
 
     @cached_property
     def edges_by_part(self) -> tuple[NDArray[np.integer[Any]], NDArray[np.int64]]:

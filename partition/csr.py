@@ -31,7 +31,12 @@ def pointers(row: NDArray[Any], num_rows: int) -> NDArray[np.int64]:
     Args:
         row: (num_edges,) Any integers below num_rows.
         num_rows: How many there are.
+
+    Raises:
+        ValueError: If a row is beyond them.
     """
+    if row.size and not 0 <= row.min() <= row.max() < num_rows:
+        raise ValueError(f"rows must be from 0 to {num_rows - 1}, got {row.min()} to {row.max()}")
     kind = np.int32 if row.dtype == np.int32 else np.int64
     return _partitioner.starts_of(np.ascontiguousarray(row, kind), num_rows)
 

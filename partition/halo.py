@@ -14,8 +14,13 @@ from numpy.typing import NDArray
 
 from distgnn import _partitioner
 from distgnn.datasets.distinct import distinct
-from distgnn.partition.csr import pointers
-from distgnn.partition.threads import item_bounds, over_bounds, over_items, places_of
+from distgnn.partition.threads import (
+    item_bounds,
+    over_bounds,
+    over_items,
+    places_of,
+    threads_for,
+)
 
 # Bytes of the keys of a sort, per pair: a table that takes no more is worth its memory.
 _BYTES_OF_KEYS = 16
@@ -90,7 +95,7 @@ def group_by_part(
         start: (num_parts + 1,) int64, where each part begins in `order`.
     """
     part = np.ascontiguousarray(part, np.int32)
-    bounds = item_bounds(part.size)
+    bounds = item_bounds(part.size, threads_for(part.size))
     start, places = places_of(over_bounds(_counts, bounds, part, num_parts))
     order = np.empty(part.size, np.int32 if part.size <= np.iinfo(np.int32).max else np.int64)
     over_bounds(_partitioner.group_items, bounds, part, order, own=places)
@@ -112,4 +117,4 @@ def counts_by_part(part: NDArray[np.int32], num_parts: int) -> NDArray[np.int64]
 
 
 def _counts(first: int, last: int, part: NDArray[np.int32], num_parts: int) -> NDArray[np.int64]:
-    return np.diff(pointers(part[first:last], num_parts))
+    return np.diff(_partitioner.starts_of(part[first:last], num_parts))

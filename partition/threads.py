@@ -104,7 +104,7 @@ def over_items(work: Callable[..., Result], num_items: int, *given: object) -> l
     Returns:
         Result of each call.
     """
-    return over_bounds(work, item_bounds(num_items), *given)
+    return over_bounds(work, item_bounds(num_items, threads_for(num_items)), *given)
 
 
 def over_bounds(
@@ -128,16 +128,16 @@ def over_bounds(
         return list(returned)
 
 
-def item_bounds(num_items: int) -> list[int]:
-    """Cut items into a range for each thread that pays.
+def item_bounds(num_items: int, threads: int) -> list[int]:
+    """Cut items into ranges of about as many each.
 
     Args:
         num_items: How many there are.
+        threads: Ranges to make.
 
     Returns:
         Where each of the ranges begins, and where the last one ends.
     """
-    threads = threads_for(num_items)
     bounds: list[int] = (num_items * np.arange(threads + 1) // threads).tolist()
     return bounds
 
@@ -148,7 +148,7 @@ def places_of(
     """Find where things go that are sorted by counting, range after range.
 
     Args:
-        counts: (num_groups,) int64 of each range. Its things in each group.
+        counts: (num_groups,) int64 of each range. Its things in each group; become its places.
 
     Returns:
         start: (num_groups + 1,) int64. Where each group begins.
@@ -156,11 +156,15 @@ def places_of(
             those of the ranges before it.
     """
     start = np.zeros(counts[0].size + 1, np.int64)
-    np.cumsum(np.sum(counts, axis=0), out=start[1:])
-    places = [start[:-1].copy()]
-    for count in counts[:-1]:
-        places.append(places[-1] + count)
-    return start, places
+    for count in counts:
+        start[1:] += count
+    np.cumsum(start, out=start)
+    # In the arrays that there are: of as many vertices as edges, others would double the memory.
+    places = start[:-1].copy()
+    for count in counts:
+        places += count
+        np.subtract(places, count, out=count)
+    return start, counts
 
 
 @contextmanager

@@ -106,6 +106,7 @@ def place_arcs(
     found = over_rows(_partitioner.cut_arcs, arcs.start, *given)
     cut, source = (np.concatenate([each[at] for each in found]) for at in (0, 1))
     inner += np.sum([each[2] for each in found], axis=0)
+    del found
     if cut.size == 0:
         return arc_part
     weight = arcs.weight[cut]

@@ -15,13 +15,16 @@ from distgnn import _partitioner
 from distgnn.datasets import Graph
 from distgnn.partition import assign, threads
 from distgnn.partition.arcs import arcs_of, edges_of_parts, is_symmetric
+from distgnn.partition.assignment import Assignment
+from distgnn.partition.csr import pointers
 from distgnn.partition.directory.files import write_array
 from distgnn.partition.halo import counts_by_part, distinct_slots, group_by_part
 from distgnn.partition.methods.candidates import at_destination, clones_of_parts, halo_rows
 from distgnn.partition.methods.cover import place_arcs
+from distgnn.partition.orders import arrange
 from distgnn.partition.quality import measure
 from distgnn.partition.refine.placement import placement_of
-from distgnn.partition.threads import item_bounds, over_bounds, places_of
+from distgnn.partition.threads import item_bounds, over_bounds, places_of, threads_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,13 +161,29 @@ def test_edges_of_a_part_are_those_of_plain_loops(seed: int, number: type, end: 
 def test_ranges_go_on_behind_those_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "MANY_ITEMS", 10)
     monkeypatch.setattr(threads, "available_threads", lambda: 3)
-    assert item_bounds(9) == [0, 9]
-    assert item_bounds(10) == [0, 3, 6, 10]
+    assert [threads_for(count) for count in (9, 10)] == [1, 3]
+    assert item_bounds(10, 3) == [0, 3, 6, 10]
     start, places = places_of([np.array([2, 0]), np.array([1, 4])])
     assert start.tolist() == [0, 3, 7]
     assert [each.tolist() for each in places] == [[0, 3], [2, 3]]
     found = over_bounds(lambda *given: given, [0, 3, 6], "all", own=["one", "two"])
     assert found == [(0, 3, "one", "all"), (3, 6, "two", "all")]
+
+
+def test_columns_of_tables_are_assignments() -> None:
+    graph = graph_of(0, is_symmetric=True)
+    placed = assign("random", graph, 3, seed=0)
+    edge_parts = np.stack([placed.edge_part] * 2, axis=1)
+    root_parts = np.stack([placed.root_part] * 2, axis=1)
+    strided = Assignment(3, edge_parts[:, 0], root_parts[:, 0])
+    assert measure(graph, strided).to_json() == measure(graph, placed).to_json()
+    assert np.array_equal(arrange("auto", graph, strided), arrange("auto", graph, placed))
+
+
+@pytest.mark.parametrize("row", [[0, 3], [-1, 0]])
+def test_rows_beyond_the_last_are_refused(row: list[int]) -> None:
+    with pytest.raises(ValueError, match=f"rows must be from 0 to 2, got {row[0]} to {row[1]}"):
+        pointers(np.array(row), 3)
 
 
 @pytest.mark.parametrize(
