@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _SLICE_BYTES = 1 << 23
+_NOT_WHOLE = (b".", b"e", b"E")
 
 
 def blocks(
@@ -45,18 +45,19 @@ def blocks(
         if not text.strip():
             continue
         try:
-            with warnings.catch_warnings():
-                # numpy reads 1.5 as the integer 1, with a warning.
-                warnings.simplefilter("error")
-                # Latin-1 takes any byte; what is not a number is refused as such.
-                block = np.loadtxt(
-                    io.StringIO(text.decode("latin-1")),
-                    dtype=dtype,
-                    delimiter=",",
-                    comments=None,
-                    ndmin=2,
-                )
-        except (ValueError, OverflowError, DeprecationWarning) as error:
+            # numpy reads 1.5 as the integer 1, with a warning; what is done about those is the same
+            # for all threads of a process.
+            if np.issubdtype(dtype, np.integer) and any(mark in text for mark in _NOT_WHOLE):
+                raise ValueError("some are not whole")
+            # Latin-1 takes any byte; what is not a number is refused as such.
+            block = np.loadtxt(
+                io.StringIO(text.decode("latin-1")),
+                dtype=dtype,
+                delimiter=",",
+                comments=None,
+                ndmin=2,
+            )
+        except (ValueError, OverflowError) as error:
             raise InputError(
                 f"{path} is not a table of numbers ({error}, counted from row {num_rows}); the "
                 "file is damaged, so prepare the data set again"

@@ -178,7 +178,7 @@ _DAMAGES: list[tuple[str, dict[str, bytes | None], str]] = [
     (
         "arxiv",
         {"raw/edge.csv.gz": mini.text(b"0,1.5\n" * 20)},
-        "is not a table of numbers",
+        r"is not a table of numbers \(some are not whole, counted from row 0\)",
     ),
     ("arxiv", {"raw/edge.csv.gz": mini.text(b"0,\xff\n" * 20)}, "not a table of numbers"),
     ("arxiv", {"raw/edge.csv.gz": mini.text(b"0,1\n0\n")}, "is not a table of numbers"),
