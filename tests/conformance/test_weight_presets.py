@@ -18,6 +18,7 @@ EPOCHS = 7
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_a_resumed_run_has_the_bits_of_the_straight_one(name, size, tmp_path):
     graph = make_graph()
     parts = cut(graph, size)

@@ -149,6 +149,7 @@ WIDE, NARROW = torch.float32, torch.bfloat16
         (NARROW, NARROW, WIDE),
     ],
 )
+@pytest.mark.slow
 def test_rows_of_bfloat16_give_the_bits_of_the_same_rows_in_float32(ordered, stored, accumulate):
     before = torch.get_num_threads()
     for num_heads, width in [*SHAPES, (1, 16), (8, 8), (3, 20)]:

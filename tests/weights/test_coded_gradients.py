@@ -48,6 +48,7 @@ def test_replicas_stay_the_same_to_the_bit(weights, num_parts):
 
 @pytest.mark.parametrize("num_parts", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("weights", ["machines(2)", "int8+machines(2)", "int4+machines(3)"])
+@pytest.mark.slow
 def test_replicas_stay_the_same_where_machines_add_up_first(weights, num_parts):
     results = trained(num_parts, weights=weights)
     for losses, state in results[1:]:

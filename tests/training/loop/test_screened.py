@@ -469,6 +469,7 @@ def check_bytes(records, look, exact):
 
 @pytest.mark.parametrize("static_input", [True, False])
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.slow
 def test_the_bytes_are_those_that_are_predicted(model, static_input, tmp_path):
     # Rows of twenty classes are wide enough to be coded.
     graph, options = planted_graph(20), {"hidden": 32, "epochs": 20, **MODELS[model]}
