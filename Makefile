@@ -49,8 +49,8 @@ test-baseline: $(VENV)/.installed-dev
 	  --no-build-isolation -C build-dir=build/baseline-objects -C cmake.define.DISTGNN_BASELINE=ON -e .
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BASELINE)/bin/python $(PYTEST) -m "not packaging"
 
-# Examples are scripts: each folder is read alone, and what is loose in them is what need not be said
-# in a short program. That they call what there is as it is called must hold.
+# Examples are scripts, read folder by folder. They may leave types out, but they must call our
+# functions as these are declared.
 EXAMPLES := $(sort $(dir $(wildcard $(CURDIR)/examples/*.py $(CURDIR)/examples/*/*.py)))
 TYPING_PATH := $(CURDIR)/build/typing:$(CURDIR)/examples/lab:$(CURDIR)/examples/strategies
 MYPY_FILES := --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache

@@ -142,12 +142,9 @@ class Graph:
         other = copy.copy(self)  # It was checked.
         # Side by side: most of the time goes by until the system has cleared the memory.
         with ThreadPoolExecutor(2) as pool:
-            for name, ends in zip(
-                ("src", "dst"),
-                pool.map(lambda ends: ends.astype(kind), (self.src, self.dst)),
-                strict=True,
-            ):
-                other._set(name, ends)
+            src, dst = pool.map(lambda ends: ends.astype(kind), (self.src, self.dst))
+        other._set("src", src)
+        other._set("dst", dst)
         return other
 
     @property

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 22
 """Pairs that are drawn at a time: at full size there are a hundred million."""
-# That look up what was drawn; nothing depends on how many.
+# Threads that look up what was drawn; the twin is the same for any number.
 _THREADS = 2
 # Distance between the centres of two classes, in standard deviations of the noise of a vertex.
 CLASS_DISTANCE = 2.0

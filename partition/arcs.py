@@ -123,17 +123,15 @@ def arcs_of(graph: Graph, edge_part: NDArray[np.int32] | None = None) -> Arcs:
         )
     numbers = np.int32 if graph.num_edges <= _MOST_INT32 else np.int64
     order = np.zeros(0, np.int64) if edge_part is None else _order(edge_part)
-    # Columns of a table of edges are strided.
-    src, dst = (np.ascontiguousarray(ends) for ends in (graph.src, graph.dst))
     # Of each edge its source and its number.
     by_destination = np.empty(2 * graph.num_edges, numbers)
     threads = _threads(graph.num_edges, graph.num_vertices)
     bounds = item_bounds(graph.num_edges, threads)
-    counts = over_bounds(_partitioner.count_heads, bounds, dst, order, graph.num_vertices)
+    counts = over_bounds(_partitioner.count_heads, bounds, graph.dst, order, graph.num_vertices)
     by_head, places = places_of(counts)
-    given = src, dst, order, by_destination
+    given = graph.src, graph.dst, order, by_destination
     over_bounds(_partitioner.sort_by_head, bounds, *given, own=places)
-    del src, dst, given, counts, places
+    del given, counts, places
     bounds = even_bounds(by_head, 0, graph.num_vertices, threads)
     counts = over_bounds(_partitioner.count_sources, bounds, by_head, by_destination)
     start, places = places_of(counts)
@@ -153,7 +151,7 @@ def _threads(num_edges: int, num_vertices: int) -> int:
 
 
 def starts_of_both(
-    one: NDArray[np.integer[Any]], other: NDArray[np.integer[Any]], num_vertices: int
+    one: NDArray[Any], other: NDArray[Any], num_vertices: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count both ends of edges.
 
@@ -166,9 +164,9 @@ def starts_of_both(
         (num_vertices + 1,) int64 for each end: where the edges of each vertex begin.
     """
     with in_order(
-        lambda ends: _partitioner.starts_of(np.ascontiguousarray(ends), num_vertices),
+        lambda ends: _partitioner.starts_of(ends, num_vertices),
         (one, other),
-        threads_for(one.size, 2),
+        threads_for(one.size),
     ) as found:
         first, second = found
     return first, second
@@ -304,7 +302,7 @@ def undirected(graph: Graph) -> Adjacency:
     return adjacency_of(arcs_of(graph))
 
 
-def take_parts(parts: NDArray[np.int32], index: NDArray[np.int32]) -> NDArray[np.int32]:
+def take_parts(parts: NDArray[np.int32], index: NDArray[Any]) -> NDArray[np.int32]:
     """Return the parts at indices, on several threads where there are many.
 
     Args:

@@ -178,11 +178,6 @@ class PartBuilder:
         assignment.check_graph(graph)
         num_vertices, num_parts = graph.num_vertices, assignment.num_parts
         self.graph = graph
-        # Columns of a table of edges are strided.
-        self.ends: tuple[NDArray[Any], NDArray[Any]] = (
-            np.ascontiguousarray(graph.src),
-            np.ascontiguousarray(graph.dst),
-        )
         self.num_parts = num_parts
         self.edge_order, self.edge_start = assignment.edges_by_part
         order = _checked(order, graph)
@@ -218,10 +213,11 @@ class PartBuilder:
     def _ends(self, edges: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Places of the sources and of the destinations of edges."""
         place: NDArray[Any] = self.tables.place
+        both: tuple[NDArray[Any], NDArray[Any]] = self.graph.src, self.graph.dst
         if place.dtype != np.int32:
-            return place[self.graph.src[edges]], place[self.graph.dst[edges]]
+            return place[both[0][edges]], place[both[1][edges]]
         taken = np.empty(edges.size, np.int32), np.empty(edges.size, np.int32)
-        for ends, places in zip(self.ends, taken, strict=True):
+        for ends, places in zip(both, taken, strict=True):
             _partitioner.take_ends(edges, ends, place, places)
         return taken
 

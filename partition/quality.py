@@ -117,7 +117,7 @@ def measure(graph: Graph, assignment: Assignment) -> Quality:
     readers = distinct_slots(graph.src, assignment.edge_part, num_vertices).away_from(root_part)
     writers = distinct_slots(graph.dst, assignment.edge_part, num_vertices).away_from(root_part)
     leaves = distinct(np.concatenate([_key(readers, num_vertices), _key(writers, num_vertices)]))
-    part = take_parts(root_part, np.ascontiguousarray(graph.dst))
+    part = take_parts(root_part, graph.dst)
     at_destination = distinct_slots(graph.src, part, num_vertices)
     return quality_of(
         num_edges=counts_by_part(assignment.edge_part, num_parts),

@@ -27,17 +27,16 @@ def available_threads() -> int:
     return min(len(os.sched_getaffinity(0)), MOST_THREADS)
 
 
-def threads_for(num_items: int, most: int = MOST_THREADS) -> int:
+def threads_for(num_items: int) -> int:
     """Count the threads that pay for items of which each takes nanoseconds.
 
     Args:
         num_items: How many there are.
-        most: Threads at most.
 
     Returns:
         At least 1.
     """
-    return min(available_threads(), most) if num_items >= MANY_ITEMS else 1
+    return available_threads() if num_items >= MANY_ITEMS else 1
 
 
 def affordable_threads(threads: int, bytes_of_each: int, memory_bytes: int | None) -> int:

@@ -45,8 +45,8 @@ def blocks(
         if not text.strip():
             continue
         try:
-            # numpy reads 1.5 as the integer 1, with a warning; what is done about those is the same
-            # for all threads of a process.
+            # NumPy reads 1.5 as the integer 1, with a warning. A filter that makes an error of that
+            # is one of all threads of the process.
             if np.issubdtype(dtype, np.integer) and any(mark in text for mark in _NOT_WHOLE):
                 raise ValueError("some are not whole")
             # Latin-1 takes any byte; what is not a number is refused as such.

@@ -46,11 +46,7 @@ class RootLinks:
             vertex_at: (num_vertices,) int64. The roots of part 0, then those of part 1, ...
             start: (num_parts + 1,) int64. Where the roots of each part begin.
         """
-        # Columns of a table of edges are strided.
-        self._ends: tuple[NDArray[Any], NDArray[Any]] = (
-            np.ascontiguousarray(graph.src),
-            np.ascontiguousarray(graph.dst),
-        )
+        self._ends: tuple[NDArray[Any], NDArray[Any]] = graph.src, graph.dst
         self._assignment, self._start = assignment, start
         self._number = np.empty(graph.num_vertices, np.int32)
         self._number[vertex_at] = np.arange(graph.num_vertices) - np.repeat(
