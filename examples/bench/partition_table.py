@@ -1,14 +1,15 @@
 """Rows, time and memory of `--quality default` and `best`, graph by graph, for partition/TABLE.md.
 
     python examples/bench/partition_table.py CELLS.jsonl GRAPH.npz ... [--parts 4,16,64]
-        [--caps 1.05]
-    python examples/bench/partition_table.py CELLS.jsonl --beside OLD.md --into partition/TABLE.md
+        [--caps 1.05,1.5] [--qualities default,best] [--before CHECKOUT]
+    python examples/bench/partition_table.py CELLS.jsonl --into partition/TABLE.md
 
 The first form runs each graph, number of parts, cap and quality in a process of its own, small
 graphs first, and appends a line to CELLS.jsonl. What is there already is not run again, so that it
 may be stopped and started at any time; what failed is tried again. A graph may also be a twin,
-SHAPE@SCALE, such as products@0.0625.
-The second form writes the section of all cells; OLD.md is a table with the rows of an earlier time.
+SHAPE@SCALE, such as products@0.0625. CHECKOUT holds an older version, installed in its .venv, whose
+`metis` is then run in place of the qualities: the rows before.
+The second form writes the section of all cells.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import re
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,8 +40,7 @@ if TYPE_CHECKING:
 QUALITIES = ("default", "best")
 TITLE = "## `--quality default` and `best`"
 KEY = ("graph", "parts", "cap", "quality")
-# Rows a vertex from which on a thousandth more or less matters little.
-LEAST_BEFORE = 0.02
+BEFORE = "before"
 HEADER = (
     "graph",
     "parts",
@@ -50,6 +50,7 @@ HEADER = (
     "against before",
     "best",
     "against default",
+    "best against before",
     "edges, clones",
     "edges a core-second, default, best",
     "B/edge, default, best",
@@ -81,7 +82,12 @@ def run(asked: argparse.Namespace, cells: Path) -> None:
     end = time.monotonic() + 60 * asked.minutes
     done = {tuple(cell[name] for name in KEY) for cell in read(cells) if "error" not in cell}
     caps, parts_of_all = numbers(asked.caps, float), numbers(asked.parts, int)
-    choices = list(product(caps, parts_of_all, asked.qualities.split(",")))
+    qualities = asked.qualities.split(",") if asked.before is None else [BEFORE]
+    python, version = Path(sys.executable), commit(Path(__file__))
+    if asked.before is not None:
+        python = Path(asked.before, ".venv", "bin", "python").absolute()
+        version = commit(Path(asked.before, "pyproject.toml"))
+    choices = list(product(caps, parts_of_all, qualities))
     with tempfile.TemporaryDirectory(prefix="distgnn-") as folder:
         edges = str(Path(folder, "edges.npz"))
         for graph, source in graphs:
@@ -92,22 +98,28 @@ def run(asked: argparse.Namespace, cells: Path) -> None:
                 left = end - time.monotonic()
                 if (name, parts, cap, quality) in done or left <= 0:
                     continue
-                options = {"quality": quality, "edge_balance": cap}
+                options = {"edge_balance": cap}
+                if quality != BEFORE:
+                    options["quality"] = quality
                 request = {"graph": name, "edges": edges, "seed": 0, "refine": None}
                 request |= {"method": "metis", "parts": parts, "options": options}
                 cell = dict(zip(KEY, (name, parts, cap, quality), strict=True))
-                cell |= outcome(request, min(asked.limit, left))
-                cell |= {"commit": commit(Path(__file__)), "at": time.strftime("%Y-%m-%d %H:%M")}
+                cell |= outcome(python, request, min(asked.limit, left))
+                cell |= {"commit": version, "at": time.strftime("%Y-%m-%d %H:%M")}
                 with cells.open("a") as file:
                     file.write(json.dumps(cell) + "\n")
                 print(json.dumps(cell), flush=True)
 
 
-def outcome(request: dict[str, Any], limit: float) -> dict[str, Any]:
+def outcome(python: Path, request: dict[str, Any], limit: float) -> dict[str, Any]:
     """Run one cell; what cannot be had in the time says so."""
-    command = [sys.executable, "-m", "distgnn.partition.trial", json.dumps(request)]
+    command = [str(python), "-m", "distgnn.partition.trial", json.dumps(request)]
+    # Elsewhere, since Python finds first what lies in the working directory.
+    where = Path(request["edges"]).parent
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=limit)
+        ended = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=limit, cwd=where
+        )
     except subprocess.TimeoutExpired:
         return {"error": f"more than {limit:.0f} s"}
     except subprocess.CalledProcessError as error:
@@ -126,88 +138,78 @@ def numbers(text: str, kind: type) -> list[Any]:
     return [kind(word) for word in text.split(",")]
 
 
-def rows_before(page: Path | None) -> dict[tuple[str, int], float]:
-    """Read rows over vertices of `metis` from a table of `distgnn bench report`, where many."""
-    lines = re.findall(
-        r"^\| (\S+) \| (\d+) \| metis \| (\d+\.\d{3}) \|", page.read_text() if page else "", re.M
-    )
-    twins = {f"{name}-random": f"{name}'s twin at 0.0625" for name in ("products", "reddit")}
-    return {
-        (twins.get(name, name), int(parts)): float(rows)
-        for name, parts, rows in lines
-        if float(rows) >= LEAST_BEFORE
-    }
-
-
-def section(cells: Sequence[dict[str, Any]], before: dict[tuple[str, int], float]) -> list[str]:
+def section(cells: Sequence[dict[str, Any]]) -> list[str]:
     """Write all cells, and how many of them are below what they are compared with."""
     at = {tuple(cell[name] for name in KEY): cell for cell in cells if "error" not in cell}
     lines = [f"| {' | '.join(HEADER)} |", f"|{' --- |' * len(HEADER)}"]
-    ratios: dict[str, list[float]] = {"before": [], "best": [], "best before": []}
-    for graph, parts, cap in dict.fromkeys((c["graph"], c["parts"], c["cap"]) for c in cells):
-        ours, best = (at.get((graph, parts, cap, quality)) for quality in QUALITIES)
+    ratios: dict[tuple[str, float], list[float]] = defaultdict(list)
+    for graph, parts, cap in sorted({key[:3] for key in at}, key=lambda key: (key[2], *key[:2])):
+        old, ours, best = (at.get((graph, parts, cap, each)) for each in (BEFORE, *QUALITIES))
         if ours is None:
             continue
-        old, cell = before.get((graph, parts)), [graph, str(parts), f"{cap:g}"]
-        # The rows of before were counted with a cap of 1.05, to three digits a vertex.
-        old = None if old is None or cap != 1.05 else old * ours["num_vertices"]
-        cell += ["" if old is None else f"{old:,.0f}", f"{ours['halo_rows']:,}"]
-        cell.append(change(ours["halo_rows"], old, ratios["before"]))
-        cell.append("" if best is None else f"{best['halo_rows']:,}")
-        cell.append(
-            "" if best is None else change(best["halo_rows"], ours["halo_rows"], ratios["best"])
-        )
-        if best is not None:
-            change(best["halo_rows"], old, ratios["best before"])
-        cell.append(f"{ours['edge_balance']:.3f}, {ours['clone_balance']:.2f}")
         both = [one for one in (ours, best) if one is not None]
         speeds = (one["num_edges"] / max(one["cpu_s"], 0.01) for one in both)
-        cell.append(", ".join(f"{speed / 1e3:,.0f} k" for speed in speeds))
-        cell.append(", ".join(f"{one['method_bytes'] / one['num_edges']:.0f}" for one in both))
+        cell = [
+            graph,
+            str(parts),
+            f"{cap:g}",
+            rows_of(old),
+            rows_of(ours),
+            change(ours, old, ratios["`default` over before", cap]),
+            rows_of(best),
+            change(best, ours, ratios["`best` over `default`", cap]),
+            change(best, old, ratios["`best` over before", cap]),
+            f"{ours['edge_balance']:.3f}, {ours['clone_balance']:.2f}",
+            ", ".join(f"{speed / 1e3:,.0f} k" for speed in speeds),
+            ", ".join(f"{one['method_bytes'] / one['num_edges']:.0f}" for one in both),
+        ]
         lines.append(f"| {' | '.join(cell)} |")
     return [TITLE, *summary(cells, ratios, at), "", *lines, ""]
 
 
-def change(rows: int, other: float | None, ratios: list[float]) -> str:
+def rows_of(cell: dict[str, Any] | None) -> str:
+    """Show the rows of a cell, if it is there."""
+    return "" if cell is None else f"{cell['halo_rows']:,}"
+
+
+def change(cell: dict[str, Any] | None, other: dict[str, Any] | None, ratios: list[float]) -> str:
     """Show the rows as a change of others in per cent, and note the ratio."""
-    if not other:
+    if cell is None or other is None or not other["halo_rows"]:
         return ""
-    ratios.append(rows / other)
+    ratios.append(cell["halo_rows"] / other["halo_rows"])
     return f"{100 * (ratios[-1] - 1):+.1f} %"
 
 
 def summary(
     cells: Sequence[dict[str, Any]],
-    ratios: dict[str, list[float]],
+    ratios: dict[tuple[str, float], list[float]],
     at: dict[tuple[Any, ...], dict[str, Any]],
 ) -> list[str]:
     """Say when and how the cells were run, and what they come to."""
-    commits = sorted({cell["commit"] for cell in cells})
-    times = sorted(cell["at"] for cell in cells)
-    told = f"Seed 0, {times[0]} to {times[-1]} UTC, commit {', '.join(commits)}, beside other work."
+    ours, old = (
+        ", ".join(sorted({c["commit"] for c in at.values() if (c["quality"] == BEFORE) == is_old}))
+        for is_old in (False, True)
+    )
+    times = sorted(cell["at"] for cell in at.values())
     lines = [
-        told,
+        f"Seed 0, {times[0]} to {times[-1]} UTC, commit {ours}; before: {old}. Two ran at a time.",
         "Rows move per layer and direction. Edges and clones: the largest part over the mean, of",
         "`default`. CPU seconds are of the method with processes of KaMinPar and Mt-KaHyPar, bytes",
-        "beyond the graph without these. Rows before are known to a thousandth a vertex; few are",
-        "not compared.",
+        "beyond the graph without these.",
     ]
-    for name, words in (
-        ("before", "`default` over before"),
-        ("best", "`best` over `default`"),
-        ("best before", "`best` over before"),
-    ):
-        if found := ratios[name]:
+    for (words, cap), found in sorted(ratios.items(), key=lambda item: (item[0][1], item[0][0])):
+        if found:
             mean = math.exp(sum(map(math.log, found)) / len(found))
             few, more = sum(one <= 0.92 for one in found), sum(one > 1.01 for one in found)
             lines.append(
-                f"{words}, {len(found)} cells: geometric mean {mean:.3f}, from {min(found):.3f} to "
-                f"{max(found):.3f}; at most 0.92 in {few}, above 1.01 in {more}."
+                f"Cap {cap:g}, {words}, {len(found)} cells: geometric mean {mean:.3f}, from "
+                f"{min(found):.3f} to {max(found):.3f}; at most 0.92 in {few}, above 1.01 in "
+                f"{more}."
             )
-    if failed := [cell for cell in cells if "error" in cell]:
-        lines.append(
-            "Not there: " + "; ".join(f"{c['graph']}, {c['parts']}: {c['error']}" for c in failed)
-        )
+    failed = {tuple(cell[name] for name in KEY): cell for cell in cells if "error" in cell}
+    if failed := {key: cell for key, cell in failed.items() if key not in at}:
+        told = (f"{', '.join(map(str, key))}: {c['error']}" for key, c in failed.items())
+        lines.append(f"Not there: {'; '.join(told)}")
     return lines
 
 
@@ -230,12 +232,12 @@ def main() -> int:
     parser.add_argument("--qualities", default=",".join(QUALITIES))
     parser.add_argument("--limit", type=float, default=600, help="seconds of a cell")
     parser.add_argument("--minutes", type=float, default=math.inf, help="of all cells")
-    parser.add_argument("--beside", type=Path, help="page with the rows of an earlier time")
+    parser.add_argument("--before", help="folder of an older checkout, run in place of this one")
     parser.add_argument("--into", type=Path, help="page that gets the section")
     asked = parser.parse_args()
     run(asked, asked.cells)
     if asked.into is not None:
-        put(section(read(asked.cells), rows_before(asked.beside)), asked.into)
+        put(section(read(asked.cells)), asked.into)
     return 0
 
 
