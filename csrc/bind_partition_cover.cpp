@@ -10,6 +10,7 @@ using std::int64_t;
 // The fields in the order of CutEdges in partition/methods/cut_edges.py.
 CutEdgesView edges_of(const nb::tuple& given) {
   return {field<const int32_t>(given, 0), field<const int32_t>(given, 1),
+          field<const int64_t>(given, 2), field<const int64_t>(given, 3),
           field<const int32_t>(given, 4), field<const int32_t>(given, 5),
           field<const int64_t>(given, 6)};
 }
@@ -60,6 +61,13 @@ void distgnn::bind_partition_cover(nb::module_& m) {
         return std::tuple(numpy(std::move(found.placed)), numpy(std::move(found.is_free)));
       },
       "edges"_a, "cover"_a, "load");
+  define(
+      m, "free_components",
+      [](Fields edges, InVector<bool> is_free, bool is_paired) {
+        const CutEdgesView cut = edges_of(edges);
+        return numpy(unlocked([&] { return free_components(cut, view(is_free), is_paired); }));
+      },
+      "edges"_a, "is_free", "is_paired"_a);
   define(
       m, "cover_components",
       [](Fields edges, InVector<int32_t> placed, InVector<bool> is_free,

@@ -4,6 +4,8 @@
 // Source: Koenig, "Grafok es matrixok", 1931; "SuperGCN", arXiv:2411.16025.
 #include "partition_cover.h"
 
+#include <numeric>
+
 namespace distgnn {
 
 using std::int32_t;
@@ -68,6 +70,79 @@ Settled settled_edges(const CutEdgesView& edges, const CoverView& cover, Array<i
     }
   }
   return {std::move(placed), std::move(is_free)};
+}
+
+namespace {
+
+// Nodes in sets; each is named by its first node.
+class FirstNodes {
+ public:
+  explicit FirstNodes(int64_t num_nodes) : above_(num_nodes) {
+    std::iota(above_.view().begin(), above_.view().end(), std::uint32_t{0});
+  }
+  std::uint32_t find(std::uint32_t node) {
+    while (above_[node] != node) node = above_[node] = above_[above_[node]];
+    return node;
+  }
+  void join(std::uint32_t one, std::uint32_t other) {
+    one = find(one);
+    other = find(other);
+    above_[std::max(one, other)] = std::min(one, other);
+  }
+  // What nodes are named by is no longer needed.
+  Array<std::uint32_t> reuse() { return above_.view(); }
+
+ private:
+  Made<std::uint32_t> above_;
+};
+
+// Numbers two ascending rows of keys together, equal ones alike; returns how many there are.
+int64_t number_together(In<int64_t> one, In<int64_t> other, Array<std::uint32_t> one_number,
+                        Array<std::uint32_t> other_number) {
+  int64_t i = 0, j = 0;
+  std::uint32_t number = 0;
+  for (; i < one.size || j < other.size; ++number) {
+    const bool has_one = j == other.size || (i < one.size && one[i] <= other[j]);
+    const bool has_other = i == one.size || (j < other.size && other[j] <= one[i]);
+    if (has_one) one_number[i++] = number;
+    if (has_other) other_number[j++] = number;
+  }
+  return number;
+}
+
+}  // namespace
+
+Made<int64_t> free_components(const CutEdgesView& edges, In<bool> is_free, bool is_paired) {
+  const int64_t num_left = edges.left_key.size, num_right = edges.right_key.size;
+  Made<std::uint32_t> left_node(is_paired ? num_left : 0), right_node(is_paired ? num_right : 0);
+  const int64_t num_nodes = is_paired ? number_together(edges.left_key, edges.right_key,
+                                                        left_node.view(), right_node.view())
+                                      : num_left + num_right;
+  const auto left_of = [&](int64_t edge) {
+    const int32_t slot = edges.left[edge];
+    return is_paired ? left_node[slot] : static_cast<std::uint32_t>(slot);
+  };
+  const auto right_of = [&](int64_t edge) {
+    const int32_t slot = edges.right[edge];
+    return is_paired ? right_node[slot] : static_cast<std::uint32_t>(num_left + slot);
+  };
+  FirstNodes nodes(num_nodes);
+  int64_t num_free = 0;
+  for (int64_t edge = 0; edge < is_free.size; ++edge) {
+    if (!is_free[edge]) continue;
+    nodes.join(left_of(edge), right_of(edge));
+    ++num_free;
+  }
+  Made<int64_t> component(num_free);
+  for (int64_t edge = 0, k = 0; edge < is_free.size; ++edge) {
+    if (is_free[edge]) component[k++] = nodes.find(left_of(edge));
+  }
+  const Array<std::uint32_t> number = nodes.reuse();
+  number.fill(0);
+  for (const int64_t first : component.read()) number[first] = 1;
+  std::exclusive_scan(number.begin(), number.end(), number.begin(), std::uint32_t{0});
+  for (int64_t& each : component.view()) each = number[each];
+  return component;
 }
 
 void cover_components(const CutEdgesView& edges, In<int32_t> placed, In<bool> is_free,

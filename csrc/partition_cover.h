@@ -27,6 +27,8 @@ SlotNumbers number_slots(In<std::int32_t> vertex, In<std::int32_t> part, std::in
 struct CutEdgesView {
   In<std::int32_t> left;
   In<std::int32_t> right;
+  In<std::int64_t> left_key;
+  In<std::int64_t> right_key;
   In<std::int32_t> source_part;
   In<std::int32_t> destination_part;
   In<std::int64_t> multiplicity;
@@ -43,6 +45,9 @@ struct Settled {
 };
 // Places the edges with one covered end, and adds them to the load; tells which are free.
 Settled settled_edges(const CutEdgesView& edges, const CoverView& cover, Array<std::int64_t> load);
+// Numbers what hangs together through free edges, in the order of its first slot: the component of
+// each free edge. If is_paired, a slot that is read and written is one.
+Made<std::int64_t> free_components(const CutEdgesView& edges, In<bool> is_free, bool is_paired);
 // Covers free slots: exactly those whose component's edges live away from their roots.
 void cover_components(const CutEdgesView& edges, In<std::int32_t> placed, In<bool> is_free,
                       Array<bool> left_covered, Array<bool> right_covered);

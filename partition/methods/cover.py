@@ -16,13 +16,12 @@ only one of the two is found, and an arc lives where its reverse does.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
 from distgnn import _partitioner
-from distgnn.datasets.distinct import distinct
 from distgnn.datasets.graph import Graph
 from distgnn.partition.arcs import Arcs, arcs_of, edges_of_parts
 from distgnn.partition.methods.cut_edges import Cover, CutEdges, cut_edges, minimum_cover
@@ -100,20 +99,68 @@ def place_arcs(
     Returns:
         (num_arcs,) int32.
     """
-    inner = np.zeros(num_parts, np.int64) if load is None else load.copy()
+    return level_arcs(cover_arcs(arcs, root_part, num_parts), edge_balance=edge_balance, load=load)
+
+
+class CoveredArcs(NamedTuple):
+    """Arcs, and the covers of those between parts; these are not placed yet."""
+
+    arcs: Arcs
+    arc_part: NDArray[np.int32]
+    """(num_arcs,) int32. Part of the source's root."""
+    inner: NDArray[np.int64]
+    """(num_parts,) int64. Edges inside each part."""
+    cut: NDArray[np.int64]
+    """(num_cut,) int64. The arcs between parts; one of two that go there and back if symmetric."""
+    edges: CutEdges
+    """The bipartite graph of these."""
+    cover: Cover
+    """Its minimum covers."""
+
+
+def cover_arcs(arcs: Arcs, root_part: NDArray[np.int32], num_parts: int) -> CoveredArcs:
+    """Find the minimum covers of the arcs between parts.
+
+    Args:
+        arcs: Arcs of the graph.
+        root_part: (num_vertices,) int32. Part of each vertex's root.
+        num_parts: Number of parts.
+
+    Returns:
+        All that does not depend on what parts hold besides.
+    """
     arc_part = np.empty(arcs.head.size, np.int32)
     given = arcs.start, arcs.head, arcs.weight, root_part, arc_part, num_parts, arcs.is_symmetric
     found = over_rows(_partitioner.cut_arcs, arcs.start, *given)
     cut, source = (np.concatenate([each[at] for each in found]) for at in (0, 1))
-    inner += np.sum([each[2] for each in found], axis=0)
+    inner = np.sum([each[2] for each in found], axis=0)
     del found
-    if cut.size == 0:
-        return arc_part
     weight = arcs.weight[cut]
     if arcs.is_symmetric:
         weight += arcs.weight[arcs.mate[cut]]
     edges = cut_edges(source, arcs.head[cut], weight, root_part, num_parts)
-    cover = minimum_cover(edges)
+    return CoveredArcs(arcs, arc_part, inner, cut, edges, minimum_cover(edges))
+
+
+def level_arcs(
+    covered: CoveredArcs, *, edge_balance: float, load: NDArray[np.int64] | None = None
+) -> NDArray[np.int32]:
+    """Place arcs by one of their minimum covers, so that parts have about as many edges.
+
+    Args:
+        covered: The arcs; its `arc_part` is what is returned.
+        edge_balance: The same as for `place_arcs`.
+        load: (num_parts,) int64. Edges that parts have beside these; None if there are no others.
+
+    Returns:
+        (num_arcs,) int32.
+    """
+    arcs, arc_part, inner, cut, edges, cover = covered
+    if cut.size == 0:
+        return arc_part
+    if load is not None:
+        inner = inner + load
+    num_parts = inner.size
     best, best_load = np.zeros(0, np.int32), np.iinfo(np.int64).max
     for is_paired in (False,) if arcs.is_symmetric else (True, False):
         placed = _place(edges, cover, inner, is_paired=is_paired)
@@ -136,7 +183,8 @@ def _place(
     placed, is_free = _partitioner.settled_edges(edges, cover, load)
     left_covered, right_covered = cover.is_left_covered.copy(), cover.is_right_covered.copy()
     if is_free.any():
-        component = _components(edges, is_free, is_paired=is_paired)
+        # A slot is one node whether its vertex is read or written there.
+        component = _partitioner.free_components(edges, is_free, is_paired)
         placed[is_free] = _place_components(edges, is_free, component, load)
         _partitioner.cover_components(edges, placed, is_free, left_covered, right_covered)
     load[:] = inner_load
@@ -146,28 +194,6 @@ def _place(
         source_part, destination_part, edges.multiplicity[is_open], load
     )
     return placed
-
-
-def _components(
-    edges: CutEdges, is_free: NDArray[np.bool_], *, is_paired: bool
-) -> NDArray[np.int64]:
-    """(num_free,) component of each free edge, 0, 1, 2, ..."""
-    first, second = edges.left_key, edges.right_key
-    if is_paired:
-        # A slot is one node whether its vertex is read or written there.
-        keys = distinct(np.concatenate([first, second]))
-        first, second = np.searchsorted(keys, first), np.searchsorted(keys, second)
-    else:
-        first, second = np.arange(first.size), first.size + np.arange(second.size)
-    num_nodes = int(max(first[-1], second[-1])) + 1
-    one, other = first[edges.left[is_free]], second[edges.right[is_free]]
-    links = sp.coo_matrix((np.ones(one.size, np.int8), (one, other)), shape=(num_nodes,) * 2)
-    _, label = connected_components(links, directed=False)
-    # Nodes without a free edge are components, too.
-    is_used = np.zeros(num_nodes, np.bool_)
-    is_used[label[one]] = True
-    component: NDArray[np.int64] = np.cumsum(is_used)[label[one]] - 1
-    return component
 
 
 def _place_components(

@@ -69,6 +69,9 @@ LOOPS: dict[str, Callable[..., Any]] = {
     ),
     "number_slots": covers._number_slots,
     "settled_edges": covers._settled,
+    "free_components": lambda edges, is_free, is_paired: covers._free_components(
+        edges, is_free, is_paired=is_paired
+    ),
     "cover_components": lambda edges, placed, is_free, *covered: covers._cover_components(
         edges, (placed, is_free), *covered
     ),

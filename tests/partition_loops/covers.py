@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
 from distgnn.partition.methods.cut_edges import Cover, CutEdges
 from distgnn.partition.methods.matching import UNMATCHED, Bipartite, Matching
@@ -65,6 +67,28 @@ def _settled(
         if at_left != at_right and not left_free and not right_free:
             load[placed[edge]] += edges.multiplicity[edge]
     return placed, is_free
+
+
+def _free_components(
+    edges: CutEdges, is_free: NDArray[np.bool_], *, is_paired: bool
+) -> NDArray[np.int64]:
+    """(num_free,) component of each free edge, numbered in the order of the first nodes."""
+    if is_paired:
+        # A slot is one node whether its vertex is read or written there.
+        keys = np.unique(np.concatenate([edges.left_key, edges.right_key]))
+        first, second = (np.searchsorted(keys, each) for each in (edges.left_key, edges.right_key))
+    else:
+        first = np.arange(edges.left_key.size)
+        second = first.size + np.arange(edges.right_key.size)
+    num_nodes = int(max(first[-1], second[-1])) + 1
+    one, other = first[edges.left[is_free]], second[edges.right[is_free]]
+    links = sp.coo_matrix((np.ones(one.size, np.int8), (one, other)), shape=(num_nodes,) * 2)
+    _, label = connected_components(links, directed=False)
+    # Nodes without a free edge are components, too.
+    is_used = np.zeros(num_nodes, np.bool_)
+    is_used[label[one]] = True
+    component: NDArray[np.int64] = np.cumsum(is_used)[label[one]] - 1
+    return component
 
 
 def _cover_components(
