@@ -13,6 +13,7 @@ from distgnn.partition.large import covers, ordering, windows, writing
 from distgnn.partition.large.groups import ROUNDS
 from distgnn.partition.large.source import GraphOnDisk
 from distgnn.partition.refine import placement
+from distgnn.partition.threads import affordable_threads, available_threads
 
 # The interpreter, the libraries and the compiled code.
 FIXED_BYTES = 360 << 20
@@ -59,10 +60,14 @@ class Budget:
     """Edges of a slice of the source."""
     pile_edges: int
     """Edges of a pile of pairs of parts."""
+    piles_at_once: int
+    """Piles whose covers are found at a time; what comes of them is the same."""
     window_edges: int
     """Edges between parts that are refined together."""
     deal_bytes: int
     """Bytes of features in memory while they are dealt."""
+    parts_at_once: int
+    """Parts that are ordered, or written, at a time; what comes of them is the same."""
 
 
 def least_bytes(source: GraphOnDisk, num_parts: int) -> int:
@@ -75,10 +80,8 @@ def least_bytes(source: GraphOnDisk, num_parts: int) -> int:
     Returns:
         Bytes.
     """
-    one_part = int(SPARE * source.edges.num_edges / num_parts) + 1
     # Two parts at a time are refined; of their edges, those inside them stay on disk.
-    per_edge = max(writing.BYTES_PER_EDGE, ordering.BYTES_PER_EDGE, CHUNK_BYTES)
-    return _tables_bytes(source) + one_part * per_edge
+    return _tables_bytes(source) + _part_bytes(source, num_parts)
 
 
 def budget_of(source: GraphOnDisk, num_parts: int, memory_bytes: int) -> Budget:
@@ -103,13 +106,27 @@ def budget_of(source: GraphOnDisk, num_parts: int, memory_bytes: int) -> Budget:
             f"{least / 2**30:.2f} GiB; allow more memory or ask for more parts"
         )
     free = memory_bytes - _tables_bytes(source)
+    # Beside another one, a part has local ids and marks of all vertices of its own, and slices of
+    # rows.
+    beside = 8 * source.edges.num_vertices + writing.SLICE_BYTES + _part_bytes(source, num_parts)
+    pile_edges = max(min(free // covers.BYTES_PER_EDGE, MOST_PILE_EDGES), 1)
+    # One more is being placed; each has marks and numbers of all vertices of its own.
+    pile_bytes = pile_edges * covers.BYTES_PER_EDGE + 8 * source.edges.num_vertices
     return Budget(
         roots_bytes=free,
         chunk_edges=max(min(free // CHUNK_BYTES, MOST_CHUNK_EDGES), 1),
-        pile_edges=max(min(free // covers.BYTES_PER_EDGE, MOST_PILE_EDGES), 1),
+        pile_edges=pile_edges,
+        piles_at_once=affordable_threads(available_threads(), pile_bytes, free - pile_bytes),
         window_edges=min(free // windows.BYTES_PER_EDGE, _most_window_edges(source)),
         deal_bytes=free,
+        parts_at_once=affordable_threads(available_threads(), beside, free),
     )
+
+
+def _part_bytes(source: GraphOnDisk, num_parts: int) -> int:
+    """Bytes of the largest part while it is ordered or written."""
+    one_part = int(SPARE * source.edges.num_edges / num_parts) + 1
+    return one_part * max(writing.BYTES_PER_EDGE, ordering.BYTES_PER_EDGE, CHUNK_BYTES)
 
 
 def _most_window_edges(source: GraphOnDisk) -> int:

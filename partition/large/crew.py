@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from distgnn.datasets.errors import InputError
 from distgnn.partition.large.work import CREW, LOCK
+from distgnn.partition.threads import in_order
 
 _TASK = f"{CREW}.json"
 _BEGIN, _END = "begin", "end"
@@ -100,6 +101,7 @@ class Crew:
         *,
         is_done: Callable[[Any], bool],
         facts: Mapping[str, Any] | None = None,
+        threads: int = 1,
     ) -> None:
         """Do a task with all ranks; rank 0 calls this.
 
@@ -110,6 +112,7 @@ class Crew:
             is_done: Whether an item is done, by its file. It is asked of each item that is done at
                 least once, as soon as this rank knows.
             facts: Values that the other ranks have to know beside their items.
+            threads: Items of this rank that are done at a time, each on a thread.
 
         Raises:
             InputError: If another rank failed.
@@ -117,9 +120,10 @@ class Crew:
         left = [item for item in items if not is_done(item)]
         if self.size > 1 and left:
             self._tell(kind, left, facts or {})
-        for item in left[:: self.size]:
-            do(item)
-            is_done(item)
+        own = left[:: self.size]
+        with in_order(do, own, threads) as ended:
+            for item, _ in zip(own, ended, strict=True):
+                is_done(item)
         self._wait(lambda: all(map(is_done, left)))
 
     def end(self) -> None:

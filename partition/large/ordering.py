@@ -12,6 +12,7 @@ from distgnn.partition.halo import group_by_part
 from distgnn.partition.large.clock import Progress, StageProgress
 from distgnn.partition.large.piles import Piles
 from distgnn.partition.orders.links import link
+from distgnn.partition.threads import in_order
 
 # Links of both directions, an order, and what is taken from the pile.
 BYTES_PER_EDGE = 60
@@ -24,6 +25,7 @@ def arrange(
     piles: Piles,
     *,
     seed: int,
+    threads: int = 1,
     progress: Progress | None,
 ) -> NDArray[np.integer[Any]]:
     """Order the vertices of each part, as `orders.arrange` does in memory.
@@ -34,6 +36,7 @@ def arrange(
         num_parts: How many there are.
         piles: Pile p has the edges inside part p.
         seed: Seed of orders that draw numbers.
+        threads: Parts that are ordered at a time.
         progress: Called with one line of text now and then.
 
     Returns:
@@ -48,7 +51,8 @@ def arrange(
     number = np.empty(order.size, np.int32)
     number[order] = np.arange(order.size) - np.repeat(start[:-1], np.diff(start))
     clock = StageProgress(f"{name} order", "vertices", order.size, progress)
-    for part in range(num_parts):
+
+    def put_in_order(part: int) -> int:
         records = piles.read(part)
         records = records[records["src"] != records["dst"]]
         roots = order[start[part] : start[part + 1]]
@@ -56,6 +60,10 @@ def arrange(
             links = link(number[records["src"]], number[records["dst"]], roots.size)
             del records
             roots[:] = roots[module.arrange(links, seed=seed)]
-        clock.add(roots.size)
+        return int(roots.size)
+
+    with in_order(put_in_order, range(num_parts), threads) as sizes:
+        for size in sizes:
+            clock.add(size)
     clock.end()
     return order

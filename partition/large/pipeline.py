@@ -374,6 +374,7 @@ class _Run:
                 root_part,
                 piles=self.piles,
                 placed=self.placed,
+                threads=self.budget.piles_at_once,
                 progress=self.progress,
             )
 
@@ -406,6 +407,7 @@ class _Run:
             self.settings.num_parts,
             self.piles,
             seed=self.settings.seed,
+            threads=self.budget.parts_at_once,
             progress=self.progress,
         )
         self.work.save("order", order)
@@ -437,7 +439,8 @@ class _Run:
         writer = _writer(self.source, self.work)
         clock = StageProgress("writing", "edges", self.source.edges.num_edges, self.progress)
         pile_of = self.work["refined"]["piles"]
-        writer.write_parts(self.piles, self.placed, pile_of, self.crew, clock)
+        threads = self.budget.parts_at_once
+        writer.write_parts(self.piles, self.placed, pile_of, self.crew, clock, threads=threads)
         clock.end()
         written = writer.write_exchange(self.progress)
         manifest = manifest_of(

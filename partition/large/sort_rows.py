@@ -22,6 +22,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.datasets.flat_array import FlatWriter
 from distgnn.partition.jit import compiled
 from distgnn.partition.large.rows import FILES, RowFile
+from distgnn.partition.threads import available_threads, in_order
 
 MOST_VERTICES = 2**31 - 1
 _BITS = 63
@@ -30,6 +31,8 @@ NUM_BLOCKS = 1 << 16
 _MOST_BUCKETS = 512
 # Bytes an entry while a bucket is sorted: itself, its column and its weight.
 _SORTING_BYTES = 20
+# Buckets in memory: two that are sorted at a time, and one that is written.
+_SORTING_THREADS, _IN_MEMORY = 2, 3
 
 
 class Entries(NamedTuple):
@@ -112,7 +115,9 @@ def sort_rows(
     Raises:
         OSError: If the disk is full.
     """
-    bucket_of_block, first_row = _buckets(per_block, num_rows, memory_bytes // _SORTING_BYTES)
+    bucket_of_block, first_row = _buckets(
+        per_block, num_rows, memory_bytes // (_IN_MEMORY * _SORTING_BYTES)
+    )
     num_buckets = first_row.size - 1
     weight_bits = _BITS - (num_rows**2 - 1).bit_length()
     with ExitStack() as stack:
@@ -125,17 +130,20 @@ def sort_rows(
             stack.enter_context(FlatWriter(folder / name, np.dtype(np.int32)))
             for name in (FILES if is_merged else FILES[:2])
         )
-        for bucket in range(num_buckets):
+
+        def sort(bucket: int) -> tuple[NDArray[np.int32], ...]:
             packed = buckets.take(bucket)
             _partitioner.sort_numbers(packed)
             degree = np.zeros(first_row[bucket + 1] - first_row[bucket], np.int32)
-            column, weight = _unpack(
-                packed, (num_rows, weight_bits), first_row[bucket], degree, is_merged
-            )
-            degrees.append(degree)
-            columns.append(column)
-            for writer in weights:
-                writer.append(weight)
+            packing = num_rows, weight_bits
+            return degree, *_unpack(packed, packing, first_row[bucket], degree, is_merged)
+
+        threads = min(available_threads(), _SORTING_THREADS)
+        with in_order(sort, range(num_buckets), threads) as found:
+            for arrays in found:
+                # Without weights the last of them is all ones.
+                for writer, array in zip((degrees, columns, *weights), arrays, strict=False):
+                    writer.append(array)
     return RowFile(degrees.written, columns.written, weights[0].written if is_merged else None)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,14 @@ class Writer:
     """(num_edges, 1) int32 on disk, where edges have types."""
 
     def write_parts(
-        self, inner: Piles, placed: Piles, pile_of: list[int], crew: Crew, clock: StageProgress
+        self,
+        inner: Piles,
+        placed: Piles,
+        pile_of: list[int],
+        crew: Crew,
+        clock: StageProgress,
+        *,
+        threads: int = 1,
     ) -> None:
         """Write all that needs no other part, for every part that an earlier run has not done.
 
@@ -94,6 +102,7 @@ class Writer:
             pile_of: (num_parts,) the pile of each part in `placed`.
             crew: Ranks that share the parts.
             clock: Told of the edges written.
+            threads: Parts of this rank that are written at a time.
 
         Raises:
             InputError: If a part that was written is gone, and so are its edges or its features.
@@ -111,11 +120,25 @@ class Writer:
                     self.dealt.remove(part)
             return part in ended
 
+        writers = SimpleQueue[Writer]()
+        for number in range(threads):
+            writers.put(self if number == 0 else self._beside())
+
         def write(part: int) -> None:
-            self.write_inner(part, inner, placed, pile_of[part])
+            writer = writers.get()
+            try:
+                writer.write_inner(part, inner, placed, pile_of[part])
+            finally:
+                writers.put(writer)
 
         parts, facts = range(len(pile_of)), {"piles": pile_of}
-        crew.share(TASK, parts, write, is_done=is_written, facts=facts)
+        crew.share(TASK, parts, write, is_done=is_written, facts=facts, threads=threads)
+
+    def _beside(self) -> Writer:
+        """Return one for another thread, with a work array of its own."""
+        return replace(
+            self, tables=replace(self.tables, local_id=np.empty_like(self.tables.local_id))
+        )
 
     def write_inner(self, part: int, inner: Piles, placed: Piles, pile: int) -> None:
         """Write what a part knows by itself.

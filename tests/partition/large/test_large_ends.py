@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ from large_runs import StoppedError, communities, content, run
 from distgnn import __version__
 from distgnn.datasets import InputError
 from distgnn.partition.directory.store import read_manifest
-from distgnn.partition.large import budget
+from distgnn.partition.large import budget, sort_rows
 from distgnn.partition.large.budget import least_bytes
 from distgnn.partition.large.input import SourceText
 from distgnn.partition.large.pipeline import Places, Settings, partition
+from distgnn.partition.large.writing import Writer
 
 
 def stopped(folder: Path, out: Path, patch: Any, name: str, first: str = "") -> None:
@@ -282,3 +284,36 @@ def test_no_window_has_more_edges_than_refinement_can_number(
     assert budget.budget_of(source, 4, 1 << 50).window_edges == 2**30 - 1
     monkeypatch.setattr(budget.placement, "MOST_VERTICES", 99)
     assert budget.budget_of(source, 4, 1 << 50).window_edges == 49
+
+
+def test_parts_are_written_at_a_time_where_memory_holds_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "available_threads", lambda: 3)
+    source = open_folder(write_folder(tmp_path / "graph", communities(100)))
+    least = least_bytes(source, 4)
+    beside = budget.writing.SLICE_BYTES + 8 * source.edges.num_vertices
+    assert budget.budget_of(source, 4, least + beside).parts_at_once == 1
+    assert budget.budget_of(source, 4, 2 * least).parts_at_once == 3
+
+
+def test_parts_that_are_written_at_a_time_are_those_of_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, write_inner = write_folder(tmp_path / "graph", communities(100)), Writer.write_inner
+    memory = 2 * least_bytes(open_folder(folder), 4)
+    monkeypatch.setattr(budget, "available_threads", lambda: 1)
+    alone = run(folder, tmp_path / "alone", memory_bytes=memory)
+    # Two threads wait for each other, each with a work array of its own.
+    met, tables = threading.Barrier(2), list[int]()
+
+    def meet(writer: Writer, *given: Any) -> None:
+        tables.append(id(writer.tables.local_id))
+        met.wait(60)
+        write_inner(writer, *given)
+
+    monkeypatch.setattr(Writer, "write_inner", meet)
+    monkeypatch.setattr(budget, "available_threads", lambda: 2)
+    monkeypatch.setattr(sort_rows, "available_threads", lambda: 2)
+    assert run(folder, tmp_path / "beside", memory_bytes=memory) == alone
+    assert len(set(tables)) == 2

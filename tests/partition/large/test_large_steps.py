@@ -68,7 +68,7 @@ def covered(
     edge_part = np.full(graph.num_edges, -1, np.int32)
     for part in range(num_parts):
         edge_part[piles.read(part)["edge"]] = part
-    cover(work, planned, root_part, piles=piles, placed=placed, progress=None)
+    cover(work, planned, root_part, piles=piles, placed=placed, threads=2, progress=None)
     for part in range(num_parts):
         edge_part[placed.read(part)["edge"]] = part
     return Assignment(num_parts, edge_part, root_part), planned.num_piles, work["covered"][2]
