@@ -19,6 +19,8 @@ from distgnn.partition.threads import affordable_threads, available_threads
 FIXED_BYTES = 360 << 20
 # Per vertex: its part, three counts, its place, who is there, a local id; and what sorting takes.
 VERTEX_BYTES = 32
+# Of these, what a pile that is covered, and a part that is written, have of their own.
+PILE_VERTEX_BYTES, PART_VERTEX_BYTES = 5, 6
 # Reading a slice: two buffers, its records, grouped.
 CHUNK_BYTES = 60
 MOST_CHUNK_EDGES = 1 << 22
@@ -106,12 +108,11 @@ def budget_of(source: GraphOnDisk, num_parts: int, memory_bytes: int) -> Budget:
             f"{least / 2**30:.2f} GiB; allow more memory or ask for more parts"
         )
     free = memory_bytes - _tables_bytes(source)
-    # Beside another one, a part has local ids and marks of all vertices of its own, and slices of
-    # rows.
-    beside = 8 * source.edges.num_vertices + writing.SLICE_BYTES + _part_bytes(source, num_parts)
+    beside = writing.SLICE_BYTES + PART_VERTEX_BYTES * source.edges.num_vertices
+    beside += _part_bytes(source, num_parts)
     pile_edges = max(min(free // covers.BYTES_PER_EDGE, MOST_PILE_EDGES), 1)
-    # One more is being placed; each has marks and numbers of all vertices of its own.
-    pile_bytes = pile_edges * covers.BYTES_PER_EDGE + 8 * source.edges.num_vertices
+    # One more is being placed.
+    pile_bytes = pile_edges * covers.BYTES_PER_EDGE + PILE_VERTEX_BYTES * source.edges.num_vertices
     return Budget(
         roots_bytes=free,
         chunk_edges=max(min(free // CHUNK_BYTES, MOST_CHUNK_EDGES), 1),
