@@ -13,7 +13,7 @@ from distgnn.partition.large import covers, ordering, windows, writing
 from distgnn.partition.large.groups import ROUNDS
 from distgnn.partition.large.source import GraphOnDisk
 from distgnn.partition.refine import placement
-from distgnn.partition.threads import affordable_threads, available_threads
+from distgnn.partition.threads import MOST_THREADS, affordable_threads, available_threads
 
 # The interpreter, the libraries and the compiled code.
 FIXED_BYTES = 360 << 20
@@ -108,7 +108,8 @@ def budget_of(source: GraphOnDisk, num_parts: int, memory_bytes: int) -> Budget:
             f"{least / 2**30:.2f} GiB; allow more memory or ask for more parts"
         )
     free = memory_bytes - _tables_bytes(source)
-    beside = writing.SLICE_BYTES + PART_VERTEX_BYTES * source.edges.num_vertices
+    # Rows of a slice, those before, and a copy as they are written.
+    beside = 3 * writing.SLICE_BYTES + PART_VERTEX_BYTES * source.edges.num_vertices
     beside += _part_bytes(source, num_parts)
     pile_edges = max(min(free // covers.BYTES_PER_EDGE, MOST_PILE_EDGES), 1)
     # One more is being placed.
@@ -152,8 +153,9 @@ def disk_bytes(source: GraphOnDisk, record_bytes: int, num_parts: int) -> int:
     stored = STORED_EDGE_BYTES + 4 * (source.edge_weight is not None) + 4 * source.num_edge_features
     # Types and degrees in their relation; while these are written anew, they are there twice more.
     stored += 16 * (source.edge_type is not None)
-    # A part's features leave their piles when they are written, so those of one are there twice.
-    features = 4 * _dense_features(source) * (1 + min(ROOTS_GUESS / num_parts, 1))
+    # A part's features leave their piles when they are written, so those of some are there twice.
+    twice = min(ROOTS_GUESS * MOST_THREADS / num_parts, 1)
+    features = 4 * _dense_features(source) * (1 + twice)
     per_vertex = STORED_CLONE_BYTES * CLONES_GUESS + features
     parts = int(edges * (SPARE * record_bytes + stored) + vertices * per_vertex)
     return max(parts + _data_bytes(source), ROOTS_EDGE_BYTES * edges)

@@ -111,4 +111,6 @@ def _place_step(
         placed.scatter(part, records, range(num_parts))
         # Pieces of a pair may have sources in common.
         at_destination = distinct(np.concatenate([at_destination, slots]))
+        # Gone before the next covers are found, for which all memory may be needed.
+        del pile, records, arcs, slots, part
     return int(at_destination.size)

@@ -110,7 +110,7 @@ class Crew:
             items: Items, JSON values.
             do: Does an item of rank 0.
             is_done: Whether an item is done, by its file. It is asked of each item that is done at
-                least once, as soon as this rank knows.
+                least once, in their order, as soon as this rank knows.
             facts: Values that the other ranks have to know beside their items.
             threads: Items of this rank that are done at a time, each on a thread.
 

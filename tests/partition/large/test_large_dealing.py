@@ -213,13 +213,14 @@ def test_what_dealing_takes_is_told_beforehand(tmp_path: Path) -> None:
     def disk(num_parts: int) -> int:
         return budget.disk_bytes(whole, 8, num_parts) - budget.disk_bytes(without, 8, num_parts)
 
-    # Those of one part are in its file and in piles.
+    # Those of as many parts as are written at a time are in their files and in piles.
     features = whole.features_bytes
     assert graph.features is not None
     assert features == graph.features.nbytes
     assert without.features_bytes == 0
     assert disk(1) == pytest.approx(2 * features, abs=1)
-    assert disk(10) == pytest.approx((1 + budget.ROOTS_GUESS / 10) * features, abs=1)
+    twice = budget.ROOTS_GUESS * budget.MOST_THREADS / 10
+    assert disk(10) == pytest.approx((1 + twice) * features, abs=1)
 
     def seconds(deal_bytes: int) -> float:
         return budget.seconds(10, 3, 5, is_rooted=True, deal_bytes=deal_bytes)

@@ -292,7 +292,7 @@ def test_parts_are_written_at_a_time_where_memory_holds_them(
     monkeypatch.setattr(budget, "available_threads", lambda: 3)
     source = open_folder(write_folder(tmp_path / "graph", communities(100)))
     least = least_bytes(source, 4)
-    beside = budget.writing.SLICE_BYTES + budget.PART_VERTEX_BYTES * source.edges.num_vertices
+    beside = 3 * budget.writing.SLICE_BYTES + budget.PART_VERTEX_BYTES * source.edges.num_vertices
     assert budget.budget_of(source, 4, least + beside).parts_at_once == 1
     assert budget.budget_of(source, 4, 2 * least).parts_at_once == 3
 
