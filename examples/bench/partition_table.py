@@ -105,7 +105,9 @@ def run(asked: argparse.Namespace, cells: Path) -> None:
                 request |= {"method": "metis", "parts": parts, "options": options}
                 cell = dict(zip(KEY, (name, parts, cap, quality), strict=True))
                 cell |= outcome(python, request, min(asked.limit, left))
-                cell |= {"commit": version, "at": time.strftime("%Y-%m-%d %H:%M")}
+                if "error" in cell and left < asked.limit and time.monotonic() >= end:
+                    return
+                cell |= {"commit": version, "at": time.strftime("%Y-%m-%d %H:%M", time.gmtime())}
                 with cells.open("a") as file:
                     file.write(json.dumps(cell) + "\n")
                 print(json.dumps(cell), flush=True)
@@ -123,7 +125,8 @@ def outcome(python: Path, request: dict[str, Any], limit: float) -> dict[str, An
     except subprocess.TimeoutExpired:
         return {"error": f"more than {limit:.0f} s"}
     except subprocess.CalledProcessError as error:
-        return {"error": error.stderr.strip().splitlines()[-1]}
+        told = error.stderr.strip().splitlines() or [f"status {error.returncode}"]
+        return {"error": told[-1]}
     found: dict[str, Any] = json.loads(ended.stdout)
     return found
 
@@ -174,7 +177,7 @@ def rows_of(cell: dict[str, Any] | None) -> str:
 
 def change(cell: dict[str, Any] | None, other: dict[str, Any] | None, ratios: list[float]) -> str:
     """Show the rows as a change of others in per cent, and note the ratio."""
-    if cell is None or other is None or not other["halo_rows"]:
+    if cell is None or other is None or not cell["halo_rows"] or not other["halo_rows"]:
         return ""
     ratios.append(cell["halo_rows"] / other["halo_rows"])
     return f"{100 * (ratios[-1] - 1):+.1f} %"
@@ -192,7 +195,8 @@ def summary(
     )
     times = sorted(cell["at"] for cell in at.values())
     lines = [
-        f"Seed 0, {times[0]} to {times[-1]} UTC, commit {ours}; before: {old}. Two ran at a time.",
+        f"Seed 0, {times[0]} to {times[-1]} UTC, commit {ours}; before: {old}.",
+        "Other work ran beside.",
         "Rows move per layer and direction. Edges and clones: the largest part over the mean, of",
         "`default`. CPU seconds are of the method with processes of KaMinPar and Mt-KaHyPar, bytes",
         "beyond the graph without these.",
@@ -219,7 +223,7 @@ def put(lines: list[str], page: Path) -> None:
     begin = text.find(TITLE)
     begin = text.index("\n## ") + 1 if begin < 0 else begin
     end = text.find("\n## ", begin) + 1 if TITLE in text else begin
-    page.write_text(text[:begin] + "\n".join(lines) + "\n" + text[end:])
+    page.write_text(text[:begin] + "\n".join(lines) + "\n" + (text[end:] if end else ""))
 
 
 def main() -> int:
