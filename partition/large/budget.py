@@ -108,9 +108,10 @@ def budget_of(source: GraphOnDisk, num_parts: int, memory_bytes: int) -> Budget:
             f"{least / 2**30:.2f} GiB; allow more memory or ask for more parts"
         )
     free = memory_bytes - _tables_bytes(source)
-    # Rows of a slice, those before, and a copy as they are written.
-    beside = 3 * writing.SLICE_BYTES + PART_VERTEX_BYTES * source.edges.num_vertices
-    beside += _part_bytes(source, num_parts)
+    beside = PART_VERTEX_BYTES * source.edges.num_vertices + _part_bytes(source, num_parts)
+    if source.features is not None or source.has_edge_values:
+        # Rows of a slice, those before, and a copy as they are written.
+        beside += 3 * writing.SLICE_BYTES
     pile_edges = max(min(free // covers.BYTES_PER_EDGE, MOST_PILE_EDGES), 1)
     # One more is being placed.
     pile_bytes = pile_edges * covers.BYTES_PER_EDGE + PILE_VERTEX_BYTES * source.edges.num_vertices

@@ -3,6 +3,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +295,9 @@ def test_parts_are_written_at_a_time_where_memory_holds_them(
     least = least_bytes(source, 4)
     beside = 3 * budget.writing.SLICE_BYTES + budget.PART_VERTEX_BYTES * source.edges.num_vertices
     assert budget.budget_of(source, 4, least + beside).parts_at_once == 1
+    # Without features there are no slices of them.
+    without = replace(source, features=None)
+    assert budget.budget_of(without, 4, least + beside).parts_at_once == 3
     assert budget.budget_of(source, 4, 2 * least).parts_at_once == 3
 
 
