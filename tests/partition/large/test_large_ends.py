@@ -301,6 +301,21 @@ def test_parts_are_written_at_a_time_where_memory_holds_them(
     assert budget.budget_of(source, 4, 2 * least).parts_at_once == 3
 
 
+def test_covers_of_piles_are_found_at_a_time_where_memory_holds_one_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "available_threads", lambda: 3)
+    source = open_folder(write_folder(tmp_path / "graph", communities(100)))
+    least = least_bytes(source, 4)
+    pile = budget.MOST_PILE_EDGES * budget.covers.BYTES_PER_EDGE
+    pile += budget.PILE_VERTEX_BYTES * source.edges.num_vertices
+    assert budget.budget_of(source, 4, least).piles_at_once == 1
+    # Beside those whose covers are found, one is being placed.
+    assert budget.budget_of(source, 4, least + 2 * pile).piles_at_once == 1
+    assert budget.budget_of(source, 4, least + 3 * pile).piles_at_once == 2
+    assert budget.budget_of(source, 4, 1 << 40).piles_at_once == 3
+
+
 def test_parts_that_are_written_at_a_time_are_those_of_one_after_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
