@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
+from distgnn.partition.groups import ROUNDS
 from distgnn.partition.large import covers, ordering, windows, writing
-from distgnn.partition.large.groups import ROUNDS
 from distgnn.partition.large.source import GraphOnDisk
 from distgnn.partition.refine import placement
 from distgnn.partition.threads import MOST_THREADS, affordable_threads, available_threads

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn.partition.groups import apart, leveller, windows
 from distgnn.partition.large.clock import Progress, StageProgress
 from distgnn.partition.large.crew import Crew
-from distgnn.partition.large.groups import apart, leveller, windows
 from distgnn.partition.large.piles import Piles
 from distgnn.partition.large.windows import (
     BYTES_PER_EDGE,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from itertools import takewhile
 from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from distgnn.partition import groups
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.methods.candidates import (
     cheapest,
@@ -27,22 +30,26 @@ from distgnn.partition.refine.refinement import most_edges
 from distgnn.partition.threads import available_threads, in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from distgnn.partition.arcs import Adjacency, Arcs
     from distgnn.partition.stopwatch import Stopwatch
 
-# Edges, and vertices, up to which the best quality tries it, and either times parts: the process
-# takes half a kilobyte an edge, and more with many parts.
-MOST_EDGES, MOST_WORK = 3 * 10**6, 1 << 26
-# The same up to which other qualities but the fast one try it, too, in a second or two, and the
-# best one also cuts anew: where cycles begin decides where they end.
+# Edges, and vertices, up to which the best quality tries it: the processes take half a kilobyte an
+# edge between them. Parts are bounded, since edges are counted from each of them to each other.
+MOST_EDGES, MOST_PARTS = 3 * 10**6, 1024
+# Nodes times parts of a window, the parts that a cycle improves at a time, and its nodes over those
+# of windows that are as large as each other. In the same time more cycles of small windows save
+# about what fewer of all parts do; but windows have threads of their own.
+WINDOW_WORK, WINDOW_SLACK = 1 << 23, 1.05
+# The same, and either times parts, up to which other qualities but the fast one try it, too, in a
+# second or two, and the best one also cuts anew: where cycles begin decides where they end.
 QUICK_EDGES, QUICK_WORK = 80_000, 1 << 21
 # Edges from which on the best quality has fewer cycles, and how many: the first ones save the most.
-LARGE_EDGES, LARGE_CYCLES = 10**6, 3
+LARGE_EDGES, LARGE_CYCLES = 10**6, 8
 # Cycles of the best quality and of others, at most. One that saves a smaller share of the rows is
 # in vain, and so many of these are the last.
-MOST_CYCLES, FEW_CYCLES, LEAST_SAVING, MOST_VAIN = 12, 2, 0.001, 3
+MOST_CYCLES, FEW_CYCLES, LEAST_SAVING, MOST_VAIN = 20, 2, 0.001, 3
 # Shares of the roots in what parts balance, in turn. With 0.5 alone, all cycles were in vain on one
 # of six graphs, with 0.3 alone rows were 1 to 2 % more on the other five.
 ROOT_SHARES = (0.5, 0.3)
@@ -85,8 +92,9 @@ def fewer_by_hypergraph(
 
     Its objective is the rows that travel, of edges and roots that may live on any part, where METIS
     sees cut edges. A cycle coarsens the hypergraph within the parts, and moves nodes by local
-    search and flows on the way back. It balances one weight. So a part may grow little in a cycle,
-    and after each, roots leave overfull parts, and all is refined.
+    search and flows on the way back. Where that is too much for all parts at once, it does so for
+    windows of them, side by side, and for others the next time. It balances one weight. So a part
+    may grow little in a cycle, and after each, roots leave overfull parts, and all is refined.
 
     Args:
         arcs: Arcs of the graph.
@@ -109,8 +117,8 @@ def fewer_by_hypergraph(
     num_parts, num_edges = placed.num_parts, arcs.of_edge.size
     size = max(num_edges, arcs.num_vertices)
     is_quick = size <= QUICK_EDGES and size * num_parts <= QUICK_WORK
-    is_small = num_edges > 0 and size <= MOST_EDGES and size * num_parts <= MOST_WORK
-    is_wanted = is_small and (is_quick or quality == BEST)
+    is_small = num_edges > 0 and size <= MOST_EDGES
+    is_wanted = is_small and (is_quick or (quality == BEST and num_parts <= MOST_PARTS))
     if not is_wanted or num_parts == 1 or not is_installed() or halo_rows(arcs, placed) == 0:
         return placed
     best, most, slack = placed, FEW_CYCLES, SLACK
@@ -135,7 +143,7 @@ def fewer_by_hypergraph(
             for found in each_found:
                 for _, told in found:
                     watch.note(f"{told}, from another cut")
-                if keeps_balances(arcs, found[-1][0], balance, placed):
+                if found and keeps_balances(arcs, found[-1][0], balance, placed):
                     best = cheapest(arcs, (best, found[-1][0]), balance.edges)
     except (LibraryFailedError, MemoryError) as error:
         why = str(error) or "memory was refused"
@@ -160,10 +168,10 @@ def _cycles(
     Yields:
         The best so far, and a line about it.
     """
-    vain = 0
-    for step in range(most):
-        root_share = ROOT_SHARES[step % len(ROOT_SHARES)]
-        cut = _cut(task, best, seed + step, root_share=root_share, slack=slack)
+    vain, rounds = 0, _rounds(task, best, most)
+    for step in range(most if rounds else 0):
+        root_share, windows = ROOT_SHARES[step % len(ROOT_SHARES)], rounds[step % len(rounds)]
+        cut = _cut(task, best, seed + step, windows=windows, root_share=root_share, slack=slack)
         found = _settled(task, cut)
         rows, before = (halo_rows(task.arcs, each) for each in (found, best))
         better = best
@@ -178,15 +186,51 @@ def _cycles(
         best = better
 
 
+def _rounds(task: _Task, begun: Assignment, most: int) -> list[list[list[int]]]:
+    """Choose the parts that a cycle improves at a time: all at once where that is not too much.
+
+    Args:
+        task: The graph.
+        begun: The assignment that is improved.
+        most: Number of cycles.
+
+    Returns:
+        Windows of the first cycle, of the second one and so on, and then from the first one again;
+        none if no two parts fit.
+    """
+    arcs, num_parts = task.arcs, task.num_parts
+    size, root_part = task.slots.num_nodes, begun.root_part.astype(np.int64)
+    # Nodes times parts of a window are the square of its share, of all nodes times all parts.
+    share = min(math.sqrt(WINDOW_WORK / (size * num_parts)), 1.0)
+    width = max(math.ceil(num_parts / math.ceil(1.0 / share)), 2)
+    if width >= num_parts:
+        return [[list(range(num_parts))]]
+    most_nodes = int(WINDOW_SLACK * size * width / num_parts)
+    pairs = root_part[arcs.sources()] * num_parts + root_part[arcs.head]
+    between = np.bincount(pairs, minlength=num_parts**2).reshape(num_parts, num_parts)
+    sizes = np.bincount(np.concatenate([begun.edge_part, begun.root_part]), minlength=num_parts)
+    return groups.apart(groups.windows(between, sizes, most_nodes, rounds=most))
+
+
 def _cut(
     task: _Task,
     begun: Assignment | None,
     seed: int,
     *,
+    windows: Sequence[Sequence[int]] = (),
     root_share: float = ROOT_SHARES[-1],
     slack: float = 0.0,
 ) -> Assignment:
-    """Have Mt-KaHyPar improve an assignment by one cycle, or cut without any."""
+    """Have Mt-KaHyPar improve an assignment by one cycle, or cut without any.
+
+    Args:
+        task: The graph.
+        begun: The assignment, or None.
+        seed: Seed of Mt-KaHyPar.
+        windows: Parts that are improved at a time.
+        root_share: Share of the roots in what parts balance.
+        slack: How far beyond its share of the limits a part may grow.
+    """
     arcs, num_parts, balance = task.arcs, task.num_parts, task.balance
     num_arcs, num_vertices = arcs.head.size, arcs.num_vertices
     # Shares of what a part may hold at most.
@@ -197,7 +241,10 @@ def _cut(
     scale = all_weight / max(shares.sum(), _LEAST_SHARE * num_parts)
     weight = np.maximum(np.rint(scale * shares), 1.0)
     if begun is None:
-        parts, most = None, np.full(num_parts, NEW_BALANCE * weight.sum() / num_parts)
+        most = np.full(num_parts, np.ceil(NEW_BALANCE * weight.sum() / num_parts))
+        parts = part_hypergraph(
+            task.slots, num_parts, weight=weight, most=most, begun=None, seed=seed
+        )
     else:
         parts = np.concatenate([begun.edge_part, begun.root_part])
         edges = np.bincount(begun.edge_part, of_edges, num_parts)
@@ -205,11 +252,61 @@ def _cut(
         edges, roots = (np.minimum(each + slack, 1.0) for each in (edges, roots))
         most = scale * ((1.0 - root_share) * edges + root_share * roots)
         # A part that holds more already may keep it.
-        most = np.maximum(most, np.bincount(parts, weight, num_parts))
-    found = part_hypergraph(
-        task.slots, num_parts, weight=weight, most=np.ceil(most), begun=parts, seed=seed
+        most = np.ceil(np.maximum(most, np.bincount(parts, weight, num_parts)))
+
+        def improved(window: Sequence[int]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+            """Improve the parts of a window, and return its nodes and their parts."""
+            inside, number = np.full(num_parts, -1, np.int32), np.array(window, np.int32)
+            inside[number] = np.arange(number.size)
+            nodes = np.flatnonzero(inside[parts] >= 0)
+            slots, begun = among(task.slots, nodes), inside[parts[nodes]]
+            if slots.start.size > 1:
+                begun = part_hypergraph(
+                    slots,
+                    number.size,
+                    weight=weight[nodes],
+                    most=most[number],
+                    begun=begun,
+                    seed=seed,
+                )
+            return nodes, number[begun]
+
+        # An interrupt ends a process that the thread of the caller waits for.
+        threads = min(len(windows), available_threads())
+        with in_order(improved, windows, threads) as each_found:
+            improvements = list(each_found)
+        for nodes, found in improvements:
+            parts[nodes] = found
+    return Assignment(num_parts, parts[:num_arcs], parts[num_arcs:])
+
+
+def among(slots: Hypergraph, nodes: NDArray[np.intp]) -> Hypergraph:
+    """Keep some nodes, and the nets that join at least two of them.
+
+    With all nodes of some parts, moves among these parts save as many rows here as in the whole:
+    what a net touches of other parts stays the same.
+
+    Args:
+        slots: The whole.
+        nodes: (num_kept,) intp. Nodes that are kept, ascending.
+
+    Returns:
+        A hypergraph of these, numbered in this order.
+    """
+    if nodes.size == slots.num_nodes:
+        return slots
+    number = np.full(slots.num_nodes, -1, np.int32)
+    number[nodes] = np.arange(nodes.size, dtype=np.int32)
+    pins = number[slots.pins]
+    is_kept = pins >= 0
+    sizes = np.add.reduceat(is_kept, slots.start[:-1], dtype=np.int64)
+    is_net = sizes > 1
+    is_kept &= np.repeat(is_net, np.diff(slots.start))
+    return Hypergraph(
+        num_nodes=nodes.size,
+        start=np.concatenate([[0], np.cumsum(sizes[is_net])]),
+        pins=pins[is_kept],
     )
-    return Assignment(num_parts, found[:num_arcs], found[num_arcs:])
 
 
 def _settled(task: _Task, cut: Assignment) -> Assignment:

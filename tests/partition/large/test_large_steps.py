@@ -11,11 +11,11 @@ from large_graphs import open_folder, write_folder
 from distgnn.datasets import Graph, InputError, array_folder
 from distgnn.datasets.planted import planted
 from distgnn.partition.assignment import Assignment
+from distgnn.partition.groups import ROUNDS, leveller, windows
 from distgnn.partition.large import clock, refining
 from distgnn.partition.large.counts import count
 from distgnn.partition.large.covers import cover
 from distgnn.partition.large.crew import Crew
-from distgnn.partition.large.groups import ROUNDS, leveller, windows
 from distgnn.partition.large.piles import Piles, record_of
 from distgnn.partition.large.split import plan, split
 from distgnn.partition.large.work import WorkFolder

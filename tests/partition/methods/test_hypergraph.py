@@ -22,7 +22,7 @@ from distgnn.partition.arcs import Arcs, adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.methods import hypergraph
 from distgnn.partition.methods.candidates import excess_edges, halo_rows, is_even
-from distgnn.partition.methods.hypergraph import slots_of
+from distgnn.partition.methods.hypergraph import among, slots_of
 from distgnn.partition.methods.mtkahypar_library import Hypergraph, part_hypergraph
 from distgnn.partition.quality import measure
 from distgnn.partition.refine.balance import Balance
@@ -129,6 +129,97 @@ def test_nets_join_a_root_with_the_arcs_that_read_it_and_with_those_that_write_i
     assert [net.tolist() for net in nets_of(slots)] == [[0, 1, 3], [2, 4], [0, 4], [1, 2, 5]]
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=30),
+    st.integers(0, 2**32 - 1),
+)
+def test_rows_differ_among_some_parts_as_in_the_whole(
+    edges: list[tuple[int, int]], seed: int
+) -> None:
+    slots = slots_of(arcs_of(graph_of([u for u, _ in edges], [v for _, v in edges], 8)))
+    rng = np.random.default_rng(seed)
+    before = rng.integers(0, 4, slots.num_nodes)
+    nodes = np.flatnonzero(before < 2)
+    after = before.copy()
+    after[nodes] = rng.integers(0, 2, nodes.size)
+    some = among(slots, nodes)
+    assert some.num_nodes == nodes.size
+    assert all(net.size > 1 for net in nets_of(some) if some.pins.size)
+
+    def beyond(slots: Hypergraph, parts: np.ndarray) -> int:
+        nets = nets_of(slots) if slots.pins.size else []
+        return sum(np.unique(parts[net]).size - 1 for net in nets)
+
+    assert beyond(slots, after) - beyond(slots, before) == (
+        beyond(some, after[nodes]) - beyond(some, before[nodes])
+    )
+
+
+def test_windows_are_even_and_others_each_time() -> None:
+    arcs = arcs_of(random_graph(600, 3000))
+    task = hypergraph._Task(arcs, adjacency_of(arcs), Balance(1.05, 1.25), 12, slots_of(arcs))
+    rng = np.random.default_rng(0)
+    arc_part, root_part = (
+        rng.permutation(np.arange(size, dtype=np.int32) % 12)
+        for size in (arcs.head.size, arcs.num_vertices)
+    )
+    placed, work = Assignment(12, arc_part, root_part), task.slots.num_nodes * 12
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hypergraph, "WINDOW_WORK", work)
+        assert hypergraph._rounds(task, placed, 5) == [[list(range(12))]]
+        # Of a third of the parts it is a ninth.
+        patch.setattr(hypergraph, "WINDOW_WORK", work / 9.1)
+        rounds = hypergraph._rounds(task, placed, 5)
+    assert len(rounds) == 5
+    for each in rounds:
+        assert sorted(part for window in each for part in window) == list(range(12))
+        assert [len(window) for window in each] == [3, 3, 3, 3]
+    assert rounds[0] != rounds[1]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_windows_are_improved_each_by_itself(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    arcs = arcs_of(random_graph())
+    task = hypergraph._Task(arcs, adjacency_of(arcs), Balance(1.05, 1.25), 6, slots_of(arcs))
+    rng = np.random.default_rng(0)
+    begun = Assignment(
+        6,
+        rng.integers(0, 6, arcs.head.size).astype(np.int32),
+        rng.integers(0, 6, arcs.num_vertices).astype(np.int32),
+    )
+    before = np.concatenate([begun.edge_part, begun.root_part])
+    monkeypatch.setattr(hypergraph, "available_threads", lambda: threads)
+    asked = {}
+
+    def turned(slots: Hypergraph, parts: int, **words: Any) -> np.ndarray:
+        asked[parts] = slots.num_nodes, words
+        turned: np.ndarray = (words["begun"] + 1) % parts
+        return turned
+
+    monkeypatch.setattr(hypergraph, "part_hypergraph", turned)
+    found = hypergraph._cut(task, begun, 5, windows=[[0, 3], [1, 2, 5]], slack=0.1)
+    after = np.concatenate([found.edge_part, found.root_part])
+    np.testing.assert_array_equal(after, np.array([3, 2, 5, 0, 4, 1])[before])
+    hypergraph._cut(task, begun, 5, windows=[range(6)], slack=0.1)
+    _, whole = asked[6]
+    for window in ([0, 3], [1, 2, 5]):
+        nodes = np.flatnonzero(np.isin(before, window))
+        num_nodes, words = asked[len(window)]
+        assert num_nodes == nodes.size
+        np.testing.assert_array_equal(words["weight"], whole["weight"][nodes])
+        np.testing.assert_array_equal(words["most"], whole["most"][window])
+        np.testing.assert_array_equal(np.array(window)[words["begun"]], before[nodes])
+
+
+def test_windows_without_nets_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    arcs = arcs_of(graph_of([0], [1], 4))
+    task = hypergraph._Task(arcs, adjacency_of(arcs), Balance(2.0, 2.0), 4, slots_of(arcs))
+    begun = Assignment(4, np.array([0], np.int32), np.arange(4, dtype=np.int32))
+    monkeypatch.setattr(hypergraph, "part_hypergraph", None)
+    found = hypergraph._cut(task, begun, 5, windows=[[2, 3]])
+    assert found.root_part.tolist() == [0, 1, 2, 3]
+
+
 class Asked(NamedTuple):
     """Arguments of a call of the library."""
 
@@ -151,7 +242,7 @@ def asked_for(
         return np.zeros(slots.num_nodes, np.int32)
 
     monkeypatch.setattr(hypergraph, "part_hypergraph", noted)
-    hypergraph._cut(task, begun, 5, **options)
+    hypergraph._cut(task, begun, 5, windows=[[0, 1]], **options)
     return found[0]
 
 
@@ -416,7 +507,6 @@ def test_memory_that_is_refused_leaves_the_parts_so_far(
     [
         ("best", "MOST_EDGES", 1199, 300),
         ("best", "MOST_EDGES", 1499, 1500),
-        ("best", "MOST_WORK", 4 * 1200 - 1, 300),
         ("default", "QUICK_EDGES", 1199, 300),
         ("default", "QUICK_EDGES", 1499, 1500),
         ("default", "QUICK_WORK", 4 * 1200 - 1, 300),
@@ -439,6 +529,25 @@ def test_large_graphs_are_not_tried(
     monkeypatch.setattr(hypergraph, name, least + 1)
     assign("metis", graph, 4, quality=quality, progress=said.append)
     assert any("Mt-KaHyPar" in line for line in said)
+
+
+def test_many_parts_are_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, DIES, monkeypatch)
+    monkeypatch.setattr(hypergraph, "QUICK_EDGES", 0)
+    for most, is_tried in ((3, False), (4, True)):
+        monkeypatch.setattr(hypergraph, "MOST_PARTS", most)
+        said: list[str] = []
+        assign("metis", random_graph(), 4, quality="best", progress=said.append)
+        assert any("Mt-KaHyPar" in line for line in said) == is_tried
+
+
+def test_no_cycles_where_no_two_parts_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, DIES, monkeypatch)
+    monkeypatch.setattr(hypergraph, "_rounds", lambda *_: [])
+    arcs = arcs_of(random_graph())
+    placed = dealt(arcs)
+    monkeypatch.setattr(hypergraph, "_cut", lambda *_: placed)
+    assert improved(arcs, placed, "best") is placed
 
 
 def test_the_best_quality_cuts_anew_only_where_that_is_quick(
@@ -529,6 +638,7 @@ from distgnn.datasets import Graph
 from distgnn.partition import assign
 from distgnn.partition.methods import hypergraph
 hypergraph.available_threads = lambda: int(sys.argv[2])
+hypergraph.WINDOW_WORK = float(sys.argv[3])
 src, dst = np.random.default_rng(0).integers(0, 300, (2, 1200))
 graph = Graph(name="random", num_vertices=300, src=src, dst=dst)
 found = assign("metis", graph, 8, seed=3, quality="best")
@@ -557,12 +667,13 @@ for context in (quality, context_of(library)):
 
 
 @needs_mtkahypar
-def test_the_outcome_depends_on_no_thread(tmp_path: Path) -> None:
+@pytest.mark.parametrize("work", [1e9, 3000.0])
+def test_the_outcome_depends_on_no_thread(work: float, tmp_path: Path) -> None:
     found = []
     for threads in (1, 4):
         out = tmp_path / f"{threads}.npz"
         env = os.environ | {"OMP_NUM_THREADS": str(threads)}
-        command = [sys.executable, "-c", PROGRAM, str(out), str(threads)]
+        command = [sys.executable, "-c", PROGRAM, str(out), str(threads), str(work)]
         subprocess.run(command, check=True, env=env)
         with np.load(out) as arrays:
             found.append((arrays["edges"], arrays["roots"]))
@@ -572,8 +683,11 @@ def test_the_outcome_depends_on_no_thread(tmp_path: Path) -> None:
 
 @needs_mtkahypar
 @pytest.mark.parametrize("both", [False, True])
-@pytest.mark.parametrize("num_parts", [2, 8])
-def test_balances_hold_and_every_edge_has_a_part(num_parts: int, both: bool) -> None:
+@pytest.mark.parametrize(("num_parts", "work"), [(2, 1e9), (8, 1e9), (8, 3000.0)])
+def test_balances_hold_and_every_edge_has_a_part(
+    num_parts: int, work: float, both: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hypergraph, "WINDOW_WORK", work)
     graph = random_graph(both=both)
     quality = measure(graph, assign("metis", graph, num_parts, quality="best"))
     assert quality.num_edges.sum() == graph.num_edges
