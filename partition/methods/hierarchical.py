@@ -75,7 +75,9 @@ def assign(
         roots = _split(adjacency, counts, seed, name, balance.of_roots())
         roots = rebalanced(adjacency, roots, balance.of_roots(), np.zeros(num_parts))
         watch.note(f"roots by METIS level by level, {name}")
-        placed = settle(arcs, roots, num_parts, adjacency=adjacency, balance=balance, watch=watch)
+        placed = settle(
+            arcs, roots, num_parts, adjacency=adjacency, balance=balance, watch=watch
+        ).placed
         found.append(of_edges(arcs, placed))
     flat = metis.assign(
         graph,

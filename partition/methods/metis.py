@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,7 @@ from distgnn.partition.methods.library_process import LibraryFailedError
 from distgnn.partition.methods.metis_library import check_objective, part_graph
 from distgnn.partition.methods.multilevel import part_by_levels, takes_levels
 from distgnn.partition.methods.options import BEST, FAST
-from distgnn.partition.methods.starts import TWICE_EDGES, Start, starts_of
+from distgnn.partition.methods.starts import TWICE_EDGES, Start, can_start_again, starts_of
 from distgnn.partition.refine.balance import (
     EDGE_SHARE,
     Balance,
@@ -92,7 +93,8 @@ def assign(
         seed: Seed of METIS or KaMinPar, and of the search for blocks.
         objective: "cut" (edges cut), "volume" (rows that travel; several times slower, and after
             refinement seldom better), or empty: "cut", and the better of both while that is quick.
-            If empty, "cut" also runs with other weights up to TWICE_EDGES.
+            If empty, "cut" also runs with other weights up to TWICE_EDGES, and with those of edges
+            alone where their balance cost more rows than refinement saved.
         edge_balance: Largest part's edges over the mean that is aimed at.
         vertex_balance: Largest part's roots over the mean that is aimed at.
         balance: "train": parts also share the training vertices evenly if these are few; or "none".
@@ -180,7 +182,16 @@ def assign(
         )
         # One or two at a time: each takes 4 bytes an arc.
         for way in ways:
-            way.take(arcs, start, settled, placed, edge_balance)
+            way.take(arcs, start, settled.placed, placed, edge_balance)
+        if (
+            start is first
+            and settled.is_costly
+            and can_start_again(graph, start, quality, objective)
+        ):
+            other = start._replace(edge_share=1.0)
+            for known in (starts, *(way.starts for way in ways)):
+                if other not in known:
+                    known.append(other)  # the loop comes to it
 
     if arcs.of_edge.size > QUICK_EDGES and ways[0].found() is ways[-1].found():
         # From the same one the best quality does what the default one does, and more.
@@ -219,7 +230,7 @@ class _Way:
 
     def __init__(self, quality: str, starts: Sequence[Start]) -> None:
         self.quality = quality
-        self.starts = starts
+        self.starts = list(starts)
         self.roots = np.zeros(0, np.int32)
         self._found: Assignment | None = None
 
@@ -281,6 +292,14 @@ def of_edges(arcs: Arcs, assignment: Assignment) -> Assignment:
     return Assignment(assignment.num_parts, edge_part, assignment.root_part)
 
 
+class Settled(NamedTuple):
+    """Arcs that are placed and refined."""
+
+    placed: Assignment
+    is_costly: bool
+    """Whether the balance of edges cost more rows than refinement saved."""
+
+
 def settle(
     arcs: Arcs,
     roots: NDArray[np.int32],
@@ -290,7 +309,7 @@ def settle(
     balance: Balance,
     watch: Stopwatch,
     instead_of: Callable[[Assignment], Assignment | None] | None = None,
-) -> Assignment:
+) -> Settled:
     """Place arcs by minimum vertex cover, then refine, or move roots out of overfull parts.
 
     Args:
@@ -303,20 +322,20 @@ def settle(
         instead_of: Given the cover, may return what is to be taken, refined, in its place.
 
     Returns:
-        An assignment of the arcs.
+        An assignment of the arcs, and what it cost.
     """
     if not balance.refine:
         placed = cover_edges(arcs, roots, num_parts, adjacency=adjacency, balance=balance)
         watch.note("edges by cover")
-        return placed
+        return Settled(placed, is_costly=False)
     arc_part = place_arcs(arcs, roots, num_parts, edge_balance=balance.edges)
     watch.note("edges by cover")
     covered = Assignment(num_parts, arc_part, roots)
     if instead_of is not None and (other := instead_of(covered)) is not None:
-        return other
+        return Settled(other, is_costly=False)
     refined = _refined(arcs, covered, balance)
     watch.note("refined")
-    return refined
+    return Settled(refined, is_costly=halo_rows(arcs, refined) > halo_rows(arcs, covered))
 
 
 def _refined(arcs: Arcs, covered: Assignment, balance: Balance) -> Assignment:

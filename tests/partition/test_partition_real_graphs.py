@@ -35,3 +35,11 @@ def test_leaves_leave_parts_with_too_many_clones(data_dir: Path) -> None:
     quality = measure(graph, assign("metis", graph, 64))
     assert quality.clone_balance <= 1.5
     assert quality.edge_balance <= 1.051
+
+
+def test_stars_of_a_knowledge_graph_stay_whole(data_dir: Path) -> None:
+    # With roots and edges in balance, thousands of rows travelled to balance edges.
+    graph = load(str(data_dir / "am-kg.npz"))
+    quality = measure(graph, assign("metis", graph, 4))
+    assert quality.halo_rows < 200
+    assert quality.edge_balance <= 1.051

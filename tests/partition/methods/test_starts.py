@@ -54,6 +54,35 @@ def test_default_refines_again_up_to_so_many_edges(
     assert any(line.startswith("refined again") for line in said) == is_again
 
 
+@pytest.mark.parametrize("quality", QUALITIES)
+@pytest.mark.parametrize("is_costly", [False, True])
+def test_edges_alone_are_balanced_where_balance_cost_rows(
+    is_costly: bool, quality: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refined(arcs: Arcs, covered: Assignment, balance: Balance) -> Assignment:
+        parts = (
+            np.arange(size, dtype=np.int32) % 4 for size in (arcs.head.size, arcs.num_vertices)
+        )
+        return replace(covered, **dict(zip(("edge_part", "root_part"), parts, strict=True)))
+
+    if is_costly:
+        monkeypatch.setattr(metis, "_refined", refined)
+
+    def told(**words: str) -> int:
+        said: list[str] = []
+        assign("metis", graph_of(), 4, quality=quality, progress=said.append, **words)
+        return sum("METIS, cut, edges weigh 1" in line for line in said)
+
+    # The best quality tries it anyway.
+    expected = {"fast": 0, "default": int(is_costly), "best": 1}[quality]
+    assert told() == told(roots="metis") == expected
+    assert told(objective="cut") == int(quality == "best")
+    monkeypatch.setattr(starts, "COSTLY_EDGES", 1600)
+    assert told() == expected
+    monkeypatch.setattr(starts, "COSTLY_EDGES", 1599)
+    assert told() == int(quality == "best")
+
+
 def test_fast_is_one_cut() -> None:
     assert found(quality="fast") == [Start("cut", 0.65, 5)]
 
