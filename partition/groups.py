@@ -10,15 +10,21 @@ ROUNDS = 3
 
 
 def windows(
-    between: NDArray[np.int64], sizes: NDArray[np.int64], most_edges: int, *, rounds: int = ROUNDS
+    between: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    most_edges: int,
+    *,
+    most_parts: int | None = None,
+    rounds: int = ROUNDS,
 ) -> list[list[int]]:
     """Choose windows, parts between which many edges lie in the same one.
 
     Args:
         between: (num_parts, num_parts) int64. Edges from roots on one part to roots on another.
-        sizes: (num_parts,) int64. Edges of each part that a window has to hold.
+        sizes: (num_parts,) int64. What a window has to hold of each part, edges or other numbers.
         most_edges: Number of edges that a window may hold.
-        rounds: Windows that each part is in.
+        most_parts: Number of parts that a window may have; None for any.
+        rounds: Windows that a part is in, at most.
 
     Returns:
         Parts of each window, at least two, ascending. Only one window if all parts fit.
@@ -26,7 +32,8 @@ def windows(
     num_parts = sizes.size
     if num_parts < 2:
         return []
-    if sizes.sum() <= most_edges:
+    most_parts = num_parts if most_parts is None else most_parts
+    if sizes.sum() <= most_edges and num_parts <= most_parts:
         return [list(range(num_parts))]
     waiting = (between + between.T).astype(np.float64)
     np.fill_diagonal(waiting, 0.0)
@@ -34,7 +41,7 @@ def windows(
     for _ in range(rounds):
         is_free = np.ones(num_parts, np.bool_)
         while is_free.any():
-            window = _window(waiting, is_free, sizes, most_edges)
+            window = _window(waiting, is_free, sizes, most_edges, most_parts)
             is_free[window] = False
             # Parts that were refined together once gain less a second time.
             waiting[np.ix_(window, window)] /= num_parts
@@ -48,21 +55,23 @@ def _window(
     is_free: NDArray[np.bool_],
     sizes: NDArray[np.int64],
     most_edges: int,
+    most_parts: int,
 ) -> list[int]:
     """Grow a window from the free part with the most edges to others that are free."""
     ties = np.where(is_free, waiting[:, is_free].sum(axis=1), -1.0)
     window = [int(np.argmax(ties))]
     held = int(sizes[window[0]])
     gain = waiting[window[0]].copy()
-    while True:
+    while len(window) < most_parts:
         gain[window] = -1.0
         fits = is_free & (gain >= 0) & (held + sizes <= most_edges)
         if not fits.any():
-            return window
+            break
         part = int(np.argmax(np.where(fits, gain, -1.0)))
         window.append(part)
         held += int(sizes[part])
         gain += waiting[part]
+    return window
 
 
 def apart(planned: list[list[int]]) -> list[list[list[int]]]:

@@ -22,7 +22,7 @@ from distgnn.partition.methods.candidates import (
     refined_from,
 )
 from distgnn.partition.methods.cover import place_arcs
-from distgnn.partition.methods.library_process import LibraryFailedError
+from distgnn.partition.methods.library_process import LibraryFailedError, ended_together
 from distgnn.partition.methods.mtkahypar_library import Hypergraph, is_installed, part_hypergraph
 from distgnn.partition.methods.options import BEST
 from distgnn.partition.refine.balance import Balance, rebalanced
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 # edge between them. Parts are bounded, since edges are counted from each of them to each other.
 MOST_EDGES, MOST_PARTS = 3 * 10**6, 1024
 # Nodes times parts of a window, the parts that a cycle improves at a time, and its nodes over those
-# of windows that are as large as each other. In the same time more cycles of small windows save
-# about what fewer of all parts do; but windows have threads of their own.
-WINDOW_WORK, WINDOW_SLACK = 1 << 23, 1.05
+# of windows that are as large as each other. In the same CPU seconds more cycles of small windows
+# save about what fewer of all parts do, but end earlier.
+WINDOW_WORK, WINDOW_SLACK = 1 << 25, 1.05
 # The same, and either times parts, up to which other qualities but the fast one try it, too, in a
 # second or two, and the best one also cuts anew: where cycles begin decides where they end.
 QUICK_EDGES, QUICK_WORK = 80_000, 1 << 21
 # Edges from which on the best quality has fewer cycles, and how many: the first ones save the most.
-LARGE_EDGES, LARGE_CYCLES = 10**6, 8
+LARGE_EDGES, LARGE_CYCLES = 10**6, 6
 # Cycles of the best quality and of others, at most. One that saves a smaller share of the rows is
 # in vain, and so many of these are the last.
 MOST_CYCLES, FEW_CYCLES, LEAST_SAVING, MOST_VAIN = 20, 2, 0.001, 3
@@ -139,11 +139,16 @@ def fewer_by_hypergraph(
             cycles = _cycles(task, begun, seed + step, most=most, slack=slack)
             return list(takewhile(lambda _: not is_over.is_set(), cycles))
 
-        with in_order(cut_anew, NEW_SEEDS, available_threads()) as each_found, _setting(is_over):
+        threads = available_threads()
+        with (
+            in_order(cut_anew, NEW_SEEDS, threads) as each_found,
+            _setting(is_over),
+            ended_together(),
+        ):
             for found in each_found:
                 for _, told in found:
                     watch.note(f"{told}, from another cut")
-                if found and keeps_balances(arcs, found[-1][0], balance, placed):
+                if keeps_balances(arcs, found[-1][0], balance, placed):
                     best = cheapest(arcs, (best, found[-1][0]), balance.edges)
     except (LibraryFailedError, MemoryError) as error:
         why = str(error) or "memory was refused"
@@ -169,7 +174,7 @@ def _cycles(
         The best so far, and a line about it.
     """
     vain, rounds = 0, _rounds(task, best, most)
-    for step in range(most if rounds else 0):
+    for step in range(most):
         root_share, windows = ROOT_SHARES[step % len(ROOT_SHARES)], rounds[step % len(rounds)]
         cut = _cut(task, best, seed + step, windows=windows, root_share=root_share, slack=slack)
         found = _settled(task, cut)
@@ -195,8 +200,7 @@ def _rounds(task: _Task, begun: Assignment, most: int) -> list[list[list[int]]]:
         most: Number of cycles.
 
     Returns:
-        Windows of the first cycle, of the second one and so on, and then from the first one again;
-        none if no two parts fit.
+        Windows of the first cycle, of the second one and so on, and then from the first one again.
     """
     arcs, num_parts = task.arcs, task.num_parts
     size, root_part = task.slots.num_nodes, begun.root_part.astype(np.int64)
@@ -205,11 +209,12 @@ def _rounds(task: _Task, begun: Assignment, most: int) -> list[list[list[int]]]:
     width = max(math.ceil(num_parts / math.ceil(1.0 / share)), 2)
     if width >= num_parts:
         return [[list(range(num_parts))]]
-    most_nodes = int(WINDOW_SLACK * size * width / num_parts)
     pairs = root_part[arcs.sources()] * num_parts + root_part[arcs.head]
     between = np.bincount(pairs, minlength=num_parts**2).reshape(num_parts, num_parts)
     sizes = np.bincount(np.concatenate([begun.edge_part, begun.root_part]), minlength=num_parts)
-    return groups.apart(groups.windows(between, sizes, most_nodes, rounds=most))
+    # Any two parts fit.
+    most_nodes = max(int(WINDOW_SLACK * size * width / num_parts), int(np.sort(sizes)[-2:].sum()))
+    return groups.apart(groups.windows(between, sizes, most_nodes, most_parts=width, rounds=most))
 
 
 def _cut(
@@ -227,7 +232,7 @@ def _cut(
         task: The graph.
         begun: The assignment, or None.
         seed: Seed of Mt-KaHyPar.
-        windows: Parts that are improved at a time.
+        windows: Parts that are improved at a time; at least one, unless there is no assignment.
         root_share: Share of the roots in what parts balance.
         slack: How far beyond its share of the limits a part may grow.
     """
@@ -271,9 +276,8 @@ def _cut(
                 )
             return nodes, number[begun]
 
-        # An interrupt ends a process that the thread of the caller waits for.
         threads = min(len(windows), available_threads())
-        with in_order(improved, windows, threads) as each_found:
+        with in_order(improved, windows, threads) as each_found, ended_together():
             improvements = list(each_found)
         for nodes, found in improvements:
             parts[nodes] = found

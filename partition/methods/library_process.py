@@ -15,8 +15,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import IO, Any
 
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from distgnn.datasets.errors import InputError
 
 _PR_SET_PDEATHSIG = 1
+_RUNNING: set[subprocess.Popen[str]] = set()
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 # Python puts the working directory first, which may hold a module of any name. Its -P, which
@@ -91,6 +92,17 @@ def parts_by(
     return found
 
 
+@contextmanager
+def ended_together() -> Iterator[None]:
+    """End all processes of libraries, of any thread, where one of them fails or at an interrupt."""
+    try:
+        yield
+    except BaseException:
+        for process in tuple(_RUNNING):
+            process.kill()
+        raise
+
+
 def main() -> None:
     """Do what the request says that the command line holds, in the process of the library."""
     # A library's own code would hold back an exception until it returns. Background jobs of a shell
@@ -107,12 +119,12 @@ def main() -> None:
 def _run(library: str, request: dict[str, Any], without: str) -> None:
     """Run `main` in a process; the two files are open in it under the same numbers."""
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, json.dumps(request, default=np.generic.item)],
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            check=False,
             stdin=subprocess.DEVNULL,
             pass_fds=(request["graph"], request["out"]),
         )
@@ -121,12 +133,21 @@ def _run(library: str, request: dict[str, Any], without: str) -> None:
             f"cannot start a process for {library}: {error.strerror or error}; free memory, or "
             f"{without}"
         ) from error
-    if done.returncode == 0:
+    with process:
+        _RUNNING.add(process)
+        try:
+            _, said = process.communicate()
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            _RUNNING.discard(process)
+    if process.returncode == 0:
         return
-    end = f"ended with status {done.returncode}"
-    if done.returncode < 0:
-        end = f"was ended by signal {-done.returncode} ({signal.strsignal(-done.returncode)})"
-    lines = _COLOUR.sub("", done.stderr).splitlines()
+    end = f"ended with status {process.returncode}"
+    if process.returncode < 0:
+        end = f"was ended by signal {-process.returncode} ({signal.strsignal(-process.returncode)})"
+    lines = _COLOUR.sub("", said).splitlines()
     last = "".join(f": {line}" for line in lines[-1:] if line.strip())
     raise LibraryFailedError(f"{library} {end}{last}; free memory, or {without}")
 

@@ -30,6 +30,14 @@ def links(num_parts: int = 6, seed: int = 0) -> np.ndarray:
     return between.astype(np.int64)
 
 
+def test_windows_have_no_more_parts_than_they_may() -> None:
+    found = windows(links(), np.full(6, 10), 60, most_parts=4, rounds=2)
+    assert [len(window) for window in found] == [4, 2, 4, 2]
+    assert sorted(found[0] + found[1]) == list(range(6))
+    # Parts without anything take no room.
+    assert all(len(window) <= 2 for window in windows(links(), np.zeros(6), 60, most_parts=2))
+
+
 @pytest.mark.parametrize("most", [20, 100, 10**6])
 def test_piles_hold_whole_pairs_and_no_more_than_fits(most: int) -> None:
     between = links()

@@ -177,6 +177,25 @@ def test_windows_are_even_and_others_each_time() -> None:
     assert rounds[0] != rounds[1]
 
 
+@pytest.mark.parametrize("num_parts", [3, 4])
+def test_the_two_largest_parts_have_a_window_too(
+    num_parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arcs = arcs_of(random_graph(600, 3000))
+    slots = slots_of(arcs)
+    task = hypergraph._Task(arcs, adjacency_of(arcs), Balance(9.0, 9.0), num_parts, slots)
+    # The first and the last part hold nearly all.
+    arc_part, root_part = (
+        (np.minimum(np.arange(size), num_parts * 3 - 1) % num_parts).astype(np.int32)
+        for size in (arcs.head.size, arcs.num_vertices)
+    )
+    arc_part[::2] = 0
+    monkeypatch.setattr(hypergraph, "WINDOW_WORK", 1.0)
+    rounds = hypergraph._rounds(task, Assignment(num_parts, arc_part, root_part), 9)
+    pairs = {tuple(window) for each in rounds for window in each}
+    assert (0, num_parts - 1) in pairs
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_windows_are_improved_each_by_itself(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     arcs = arcs_of(random_graph())
@@ -192,7 +211,8 @@ def test_windows_are_improved_each_by_itself(threads: int, monkeypatch: pytest.M
     asked = {}
 
     def turned(slots: Hypergraph, parts: int, **words: Any) -> np.ndarray:
-        asked[parts] = slots.num_nodes, words
+        asked[parts] = slots, words
+        assert words["seed"] == 5
         turned: np.ndarray = (words["begun"] + 1) % parts
         return turned
 
@@ -204,8 +224,11 @@ def test_windows_are_improved_each_by_itself(threads: int, monkeypatch: pytest.M
     _, whole = asked[6]
     for window in ([0, 3], [1, 2, 5]):
         nodes = np.flatnonzero(np.isin(before, window))
-        num_nodes, words = asked[len(window)]
-        assert num_nodes == nodes.size
+        slots, words = asked[len(window)]
+        wanted = among(task.slots, nodes)
+        assert slots.num_nodes == nodes.size
+        np.testing.assert_array_equal(slots.pins, wanted.pins)
+        np.testing.assert_array_equal(slots.start, wanted.start)
         np.testing.assert_array_equal(words["weight"], whole["weight"][nodes])
         np.testing.assert_array_equal(words["most"], whole["most"][window])
         np.testing.assert_array_equal(np.array(window)[words["begun"]], before[nodes])
@@ -541,15 +564,6 @@ def test_many_parts_are_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert any("Mt-KaHyPar" in line for line in said) == is_tried
 
 
-def test_no_cycles_where_no_two_parts_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(tmp_path, DIES, monkeypatch)
-    monkeypatch.setattr(hypergraph, "_rounds", lambda *_: [])
-    arcs = arcs_of(random_graph())
-    placed = dealt(arcs)
-    monkeypatch.setattr(hypergraph, "_cut", lambda *_: placed)
-    assert improved(arcs, placed, "best") is placed
-
-
 def test_the_best_quality_cuts_anew_only_where_that_is_quick(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -607,6 +621,38 @@ except KeyboardInterrupt:
             )
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_process_that_dies_ends_those_of_other_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The one of two parts waits for long, and the one of three dies once that has begun.
+    code = f"""
+import os, time
+from pathlib import Path
+begun = Path({str(tmp_path)!r}) / "begun"
+
+def created(parts):
+    if parts == 2:
+        begun.write_text(str(os.getpid()))
+        time.sleep(100)
+        begun.with_name("survived").touch()
+    while not (begun.exists() and begun.read_text()):
+        time.sleep(0.01)
+    raise MemoryError("refused")
+"""
+    before = "        assert parts == context.parts\n"
+    assert before in STAND_IN
+    stand_in(tmp_path, code + STAND_IN.replace(before, "        created(parts)\n"), monkeypatch)
+    monkeypatch.setattr(hypergraph, "available_threads", lambda: 2)
+    arcs = arcs_of(random_graph())
+    task = hypergraph._Task(arcs, adjacency_of(arcs), Balance(1.05, 1.25), 5, slots_of(arcs))
+    parts = (np.arange(size, dtype=np.int32) % 5 for size in (arcs.head.size, arcs.num_vertices))
+    with pytest.raises(InputError, match="ended with status 1: MemoryError: refused"):
+        hypergraph._cut(task, Assignment(5, *parts), 5, windows=[[0, 1, 2], [3, 4]])
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "begun").read_text()), 0)
+    assert not (tmp_path / "survived").exists()
 
 
 @needs_mtkahypar
@@ -667,7 +713,7 @@ for context in (quality, context_of(library)):
 
 
 @needs_mtkahypar
-@pytest.mark.parametrize("work", [1e9, 3000.0])
+@pytest.mark.parametrize("work", [1e9, 200.0])
 def test_the_outcome_depends_on_no_thread(work: float, tmp_path: Path) -> None:
     found = []
     for threads in (1, 4):
