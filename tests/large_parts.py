@@ -27,6 +27,9 @@ from distgnn.partition.quality import measure
 
 NUM_PARTS = 3
 
+# How names of files begin and end that writing leaves behind where it is killed.
+_KILLED = (("", ""), (".", ".123"))
+
 
 def any_assignment(graph: Graph, seed: int = 0) -> Assignment:
     """Edges anywhere, and no root on the last part."""
@@ -84,7 +87,11 @@ def write_from_disk(
     if source.edge_type is not None:
         # Memory for the counts of seven vertices.
         memory_bytes = 7 * 8 * source.num_relations
+        left = [work.path(f"{start}relation-degree.new.npy{end}") for start, end in _KILLED]
+        for path in left:
+            path.write_bytes(b"of a run that was killed")
         relate(source, work, memory_bytes=memory_bytes, chunk_edges=7, progress=None)
+        assert not any(path.exists() for path in left)
         degree = relation_degree(work, source.edges.num_edges)
     writer = Writer(source, tables, parts, work, dealt, degree)
     clock = StageProgress("writing", "edges", source.edges.num_edges, None)

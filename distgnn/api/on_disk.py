@@ -165,6 +165,10 @@ def partition_on_disk(asked: PartitionOptions, launch: Launch = SINGLE) -> Manif
     from distgnn.partition.methods.auto import USABLE_FRACTION
     from distgnn.partition.refine.refinement import EDGE_BALANCE
 
+    if asked.imbalance is not None and asked.refine is False:
+        raise InputError(
+            "--imbalance takes no effect out of core with --refine off; leave one of them out"
+        )
     free = available_memory()
     settings = Settings(
         num_parts=asked.parts,

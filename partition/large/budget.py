@@ -28,6 +28,8 @@ MOST_CHUNK_EDGES = 1 << 22
 MOST_PILE_EDGES = 1 << 20
 # Largest part over the mean: what is to fit has to fit for it.
 SPARE = 1.1
+# While a part is ordered or written.
+_PART_EDGE_BYTES = max(writing.BYTES_PER_EDGE, ordering.BYTES_PER_EDGE, CHUNK_BYTES)
 # In a finished part: both directions and positions; two row pointers, an id and two degrees.
 STORED_EDGE_BYTES = 16
 STORED_CLONE_BYTES = 40
@@ -56,20 +58,14 @@ CUT_GUESS = 0.3
 class Budget:
     """Numbers of edges to hold at a time."""
 
-    roots_bytes: int
-    """Bytes that the choice of roots may take beside its own tables of vertices."""
+    free_bytes: int
+    """Bytes beside the tables of vertices."""
     chunk_edges: int
     """Edges of a slice of the source."""
     pile_edges: int
     """Edges of a pile of pairs of parts."""
-    piles_at_once: int
-    """Piles whose covers are found at a time; what comes of them is the same."""
     window_edges: int
     """Edges between parts that are refined together."""
-    deal_bytes: int
-    """Bytes of features in memory while they are dealt."""
-    parts_at_once: int
-    """Parts that are ordered, or written, at a time; what comes of them is the same."""
 
 
 def least_bytes(source: GraphOnDisk, num_parts: int) -> int:
@@ -108,28 +104,52 @@ def budget_of(source: GraphOnDisk, num_parts: int, memory_bytes: int) -> Budget:
             f"{least / 2**30:.2f} GiB; allow more memory or ask for more parts"
         )
     free = memory_bytes - _tables_bytes(source)
-    beside = PART_VERTEX_BYTES * source.edges.num_vertices + _part_bytes(source, num_parts)
+    return Budget(
+        free_bytes=free,
+        chunk_edges=max(min(free // CHUNK_BYTES, MOST_CHUNK_EDGES), 1),
+        pile_edges=max(min(free // covers.BYTES_PER_EDGE, MOST_PILE_EDGES), 1),
+        window_edges=min(free // windows.BYTES_PER_EDGE, _most_window_edges(source)),
+    )
+
+
+def piles_at_once(source: GraphOnDisk, free_bytes: int, pile_edges: int) -> int:
+    """Say of how many piles covers are found at a time; what comes of them is the same.
+
+    Args:
+        source: The graph.
+        free_bytes: Bytes beside the tables of vertices.
+        pile_edges: Edges of the largest pile. One of a hub may have more than was planned.
+
+    Returns:
+        At least 1.
+    """
+    pile_bytes = pile_edges * covers.BYTES_PER_EDGE + PILE_VERTEX_BYTES * source.edges.num_vertices
+    # One more is being placed.
+    return affordable_threads(available_threads(), pile_bytes, free_bytes - pile_bytes)
+
+
+def parts_at_once(source: GraphOnDisk, free_bytes: int, part_edges: int) -> int:
+    """Say how many parts are ordered, or written, at a time; what comes of them is the same.
+
+    Args:
+        source: The graph.
+        free_bytes: Bytes beside the tables of vertices.
+        part_edges: Edges of the largest part, as many as are held.
+
+    Returns:
+        At least 1.
+    """
+    beside = PART_VERTEX_BYTES * source.edges.num_vertices + part_edges * _PART_EDGE_BYTES
     if source.features is not None or source.has_edge_values:
         # Rows of a slice, those before, and a copy as they are written.
         beside += 3 * writing.SLICE_BYTES
-    pile_edges = max(min(free // covers.BYTES_PER_EDGE, MOST_PILE_EDGES), 1)
-    # One more is being placed.
-    pile_bytes = pile_edges * covers.BYTES_PER_EDGE + PILE_VERTEX_BYTES * source.edges.num_vertices
-    return Budget(
-        roots_bytes=free,
-        chunk_edges=max(min(free // CHUNK_BYTES, MOST_CHUNK_EDGES), 1),
-        pile_edges=pile_edges,
-        piles_at_once=affordable_threads(available_threads(), pile_bytes, free - pile_bytes),
-        window_edges=min(free // windows.BYTES_PER_EDGE, _most_window_edges(source)),
-        deal_bytes=free,
-        parts_at_once=affordable_threads(available_threads(), beside, free),
-    )
+    return affordable_threads(available_threads(), beside, free_bytes)
 
 
 def _part_bytes(source: GraphOnDisk, num_parts: int) -> int:
     """Bytes of the largest part while it is ordered or written."""
     one_part = int(SPARE * source.edges.num_edges / num_parts) + 1
-    return one_part * max(writing.BYTES_PER_EDGE, ordering.BYTES_PER_EDGE, CHUNK_BYTES)
+    return one_part * _PART_EDGE_BYTES
 
 
 def _most_window_edges(source: GraphOnDisk) -> int:
@@ -193,7 +213,7 @@ def _dense_features(source: GraphOnDisk) -> int:
 
 
 def _data_bytes(source: GraphOnDisk) -> int:
-    """Labels, masks, ids and sparse features, which are mapped as a whole."""
+    """Labels, masks, ids, types and sparse features, which are mapped as a whole."""
     vertices = source.vertices
     arrays: list[NDArray[Any] | None] = [
         vertices.labels,
@@ -201,6 +221,7 @@ def _data_bytes(source: GraphOnDisk) -> int:
         vertices.val_mask,
         vertices.test_mask,
         vertices.vertex_id,
+        vertices.vertex_type,
     ]
     sparse = vertices.features
     if isinstance(sparse, sp.csr_matrix):

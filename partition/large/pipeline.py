@@ -18,7 +18,15 @@ from distgnn.partition.directory.files import sync_directory
 from distgnn.partition.directory.manifest import Manifest, PartCounts
 from distgnn.partition.directory.store import check_target, is_partition_directory, read_manifest
 from distgnn.partition.large import relations
-from distgnn.partition.large.budget import CUT_GUESS, Budget, budget_of, disk_bytes, seconds
+from distgnn.partition.large.budget import (
+    CUT_GUESS,
+    Budget,
+    budget_of,
+    disk_bytes,
+    parts_at_once,
+    piles_at_once,
+    seconds,
+)
 from distgnn.partition.large.clock import Progress, StageProgress
 from distgnn.partition.large.counts import count, save_counts
 from distgnn.partition.large.covers import cover
@@ -329,7 +337,7 @@ class _Run:
                 self.settings.num_parts,
                 folder,
                 seed=self.settings.seed,
-                memory_bytes=self.budget.roots_bytes,
+                memory_bytes=self.budget.free_bytes,
                 progress=self.progress,
             )
             self.work.save("root-part", chosen)
@@ -368,13 +376,14 @@ class _Run:
             )
             self.work.record(is_split=True)
         if self.work["refined"] is None:
+            largest = max(map(self.piles.size, range(piles.num_parts, piles.num_piles)), default=0)
             cover(
                 self.work,
                 piles,
                 root_part,
                 piles=self.piles,
                 placed=self.placed,
-                threads=self.budget.piles_at_once,
+                threads=piles_at_once(self.source, self.budget.free_bytes, largest),
                 progress=self.progress,
             )
 
@@ -401,13 +410,14 @@ class _Run:
         """Order the roots of each part."""
         if self.work.has("order"):
             return
+        largest = max(map(self.piles.size, range(self.settings.num_parts)))
         order = arrange(
             self.settings.order,
             self.work.load("root-part"),
             self.settings.num_parts,
             self.piles,
             seed=self.settings.seed,
-            threads=self.budget.parts_at_once,
+            threads=parts_at_once(self.source, self.budget.free_bytes, largest),
             progress=self.progress,
         )
         self.work.save("order", order)
@@ -417,7 +427,7 @@ class _Run:
         if self.source.features is None or self.work["is_dealt"]:
             return
         dealt = Dealt(self.source.features, tables_of(self.work), self.work.folder)
-        dealt.deal(self.budget.deal_bytes, self.progress)
+        dealt.deal(self.budget.free_bytes, self.progress)
         self.work.record(is_dealt=True)
 
     def relate(self) -> None:
@@ -427,7 +437,7 @@ class _Run:
         relations.relate(
             self.source,
             self.work,
-            memory_bytes=self.budget.deal_bytes // 2,  # slices of edges take the rest
+            memory_bytes=self.budget.free_bytes // 2,  # slices of edges take the rest
             chunk_edges=self.budget.chunk_edges,
             progress=self.progress,
         )
@@ -439,7 +449,10 @@ class _Run:
         writer = _writer(self.source, self.work)
         clock = StageProgress("writing", "edges", self.source.edges.num_edges, self.progress)
         pile_of = self.work["refined"]["piles"]
-        threads = self.budget.parts_at_once
+        largest = max(
+            self.piles.size(part) + self.placed.size(pile) for part, pile in enumerate(pile_of)
+        )
+        threads = parts_at_once(self.source, self.budget.free_bytes, largest)
         writer.write_parts(self.piles, self.placed, pile_of, self.crew, clock, threads=threads)
         clock.end()
         written = writer.write_exchange(self.progress)

@@ -48,7 +48,9 @@ def relate(
     begins = range(0, edges.num_vertices, step)
     clock = StageProgress("relations", "edges", 2 * len(begins) * edges.num_edges, progress)
     path = work.path(f"{NAME}.new.npy")
-    path.unlink(missing_ok=True)
+    # What an interrupted run left, also of a file that was not whole yet.
+    for left in (path, *work.folder.glob(f".{path.name}*")):
+        left.unlink(missing_ok=True)
     for begin in begins:
         counts = np.zeros((min(step, edges.num_vertices - begin), num_relations), np.int64)
         for _, dst, kind in _chunks(source, chunk_edges):

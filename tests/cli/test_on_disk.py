@@ -153,6 +153,10 @@ def test_a_run_that_ended_before_its_work_folder_was_removed_is_finished(
             "--out-of-core on and --method exclude each other; leave one of them out",
         ),
         (
+            ("--out-of-core", "on", "--refine", "off", "--imbalance", "1.1"),
+            "--imbalance takes no effect out of core with --refine off; leave one of them out",
+        ),
+        (
             ("--out-of-core", "off", "--memory", "1GiB"),
             "--memory takes no effect with --out-of-core off; leave one of them out",
         ),

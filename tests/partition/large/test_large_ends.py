@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from large_graphs import open_folder, roots_by_metis, write_folder
 from large_runs import StoppedError, communities, content, run
@@ -287,18 +288,28 @@ def test_no_window_has_more_edges_than_refinement_can_number(
     assert budget.budget_of(source, 4, 1 << 50).window_edges == 49
 
 
+def test_types_of_vertices_take_memory(tmp_path: Path) -> None:
+    source = open_folder(write_folder(tmp_path / "graph", communities(100)))
+    kinds = np.zeros(source.edges.num_vertices, np.int64)
+    typed = replace(source, vertices=replace(source.vertices, vertex_type=kinds))
+    assert least_bytes(typed, 4) - least_bytes(source, 4) == kinds.nbytes
+
+
 def test_parts_are_written_at_a_time_where_memory_holds_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(budget, "available_threads", lambda: 3)
     source = open_folder(write_folder(tmp_path / "graph", communities(100)))
-    least = least_bytes(source, 4)
-    beside = 3 * budget.writing.SLICE_BYTES + budget.PART_VERTEX_BYTES * source.edges.num_vertices
-    assert budget.budget_of(source, 4, least + beside).parts_at_once == 1
+    part = 10**6 * budget.writing.BYTES_PER_EDGE
+    part += budget.PART_VERTEX_BYTES * source.edges.num_vertices
+    slices = 3 * budget.writing.SLICE_BYTES
+    assert budget.parts_at_once(source, 2 * (part + slices) - 1, 10**6) == 1
+    assert budget.parts_at_once(source, 2 * (part + slices), 10**6) == 2
     # Without features there are no slices of them.
     without = replace(source, features=None)
-    assert budget.budget_of(without, 4, least + beside).parts_at_once == 3
-    assert budget.budget_of(source, 4, 2 * least).parts_at_once == 3
+    assert budget.parts_at_once(without, 2 * part, 10**6) == 2
+    assert budget.parts_at_once(source, 1 << 40, 10**6) == 3
+    assert budget.parts_at_once(source, 0, 10**6) == 1
 
 
 def test_covers_of_piles_are_found_at_a_time_where_memory_holds_one_more(
@@ -306,14 +317,14 @@ def test_covers_of_piles_are_found_at_a_time_where_memory_holds_one_more(
 ) -> None:
     monkeypatch.setattr(budget, "available_threads", lambda: 3)
     source = open_folder(write_folder(tmp_path / "graph", communities(100)))
-    least = least_bytes(source, 4)
-    pile = budget.MOST_PILE_EDGES * budget.covers.BYTES_PER_EDGE
+    pile = 10**6 * budget.covers.BYTES_PER_EDGE
     pile += budget.PILE_VERTEX_BYTES * source.edges.num_vertices
-    assert budget.budget_of(source, 4, least).piles_at_once == 1
+    assert budget.piles_at_once(source, 0, 10**6) == 1
     # Beside those whose covers are found, one is being placed.
-    assert budget.budget_of(source, 4, least + 2 * pile).piles_at_once == 1
-    assert budget.budget_of(source, 4, least + 3 * pile).piles_at_once == 2
-    assert budget.budget_of(source, 4, 1 << 40).piles_at_once == 3
+    assert budget.piles_at_once(source, 2 * pile, 10**6) == 1
+    assert budget.piles_at_once(source, 3 * pile - 1, 10**6) == 1
+    assert budget.piles_at_once(source, 3 * pile, 10**6) == 2
+    assert budget.piles_at_once(source, 1 << 40, 10**6) == 3
 
 
 def test_parts_that_are_written_at_a_time_are_those_of_one_after_another(
