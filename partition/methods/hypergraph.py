@@ -41,7 +41,7 @@ MOST_EDGES, MOST_PARTS = 3 * 10**6, 1024
 # Nodes times parts of a window, the parts that a cycle improves at a time, and its nodes over those
 # of windows that are as large as each other. In the same CPU seconds more cycles of small windows
 # save about what fewer of all parts do, but end earlier.
-WINDOW_WORK, WINDOW_SLACK = 1 << 25, 1.05
+WINDOW_WORK, WINDOW_SLACK = 3 * 10**7, 1.05
 # The same, and either times parts, up to which other qualities but the fast one try it, too, in a
 # second or two, and the best one also cuts anew: where cycles begin decides where they end.
 QUICK_EDGES, QUICK_WORK = 80_000, 1 << 21

@@ -136,7 +136,7 @@ def test_the_best_quality_keeps_what_the_default_one_finds(monkeypatch: pytest.M
         return replace(placed, root_part=np.roll(placed.root_part, 1))
 
     graph = graph_of()
-    usual = assign("metis", graph, 4, quality="default")
+    usual = assign("metis", graph, 4, quality="default", roots="metis")
     monkeypatch.setattr(metis, "polished", unlucky)
     best = assign("metis", graph, 4, quality="best", roots="metis")
     assert measure(graph, best).halo_rows <= measure(graph, usual).halo_rows
