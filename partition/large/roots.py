@@ -28,6 +28,7 @@ from distgnn.partition.large.sort_rows import rows_of_edges
 from distgnn.partition.methods.multilevel import number_clusters
 from distgnn.partition.refine import refinement
 from distgnn.partition.refine.balance import EDGE_SHARE
+from distgnn.partition.refine.hubs import LINKS_PER_PART, has_hubs
 from distgnn.partition.stopwatch import Stopwatch
 
 # Edges inside a part never move afterwards, so that roots alone may not pass what parts may hold.
@@ -108,18 +109,37 @@ class _Level:
         rows: The graph.
         folder: Folder of its files.
         sizes: Weights of its vertices; None for the first level, which makes them when needed.
+        num_parts: At least 2.
     """
 
     rows: RowFile
     folder: Path
     sizes: VertexWeights | None
+    num_parts: int
 
     def sizes_now(self) -> VertexWeights:
         """Sizes of the vertices."""
         if self.sizes is not None:
             return self.sizes
+        return VertexWeights(np.zeros(0, np.int64), self._ends())
+
+    def _ends(self) -> NDArray[np.int64]:
+        """Count ends of edges at each vertex of the first level, those at hubs at the other end.
+
+        The edges of a hub that is large beside a part live beside its neighbours, wherever its root
+        is; see `refine.hubs`.
+        """
         ends = self.rows.degree.read(0, self.rows.num_vertices).astype(np.int64)
-        return VertexWeights(np.zeros(0, np.int64), ends)
+        a_part = self.rows.num_entries / self.num_parts
+        if ends.max(initial=0) <= (EDGE_BALANCE - 1.0) * a_part or not has_hubs(ends):
+            return ends
+        is_hub = ends > LINKS_PER_PART * self.num_parts
+        for first, indptr, neighbour, _ in self.rows.chunks():
+            running = np.concatenate([[0], np.cumsum(is_hub[neighbour])])
+            at_hubs, rows = np.diff(running[indptr]), slice(first, first + indptr.size - 1)
+            # One between two hubs, or two others, has an end at either.
+            ends[rows] = np.where(is_hub[rows], at_hubs, ends[rows] + at_hubs)
+        return ends
 
 
 @dataclass(frozen=True)
@@ -143,7 +163,7 @@ class _Levels:
     def partition(self, rows: RowFile) -> NDArray[np.int32]:
         """Return the part of each vertex of the first level."""
         measure = _Measure(rows.num_vertices, rows.num_entries, self.num_parts)
-        levels = [_Level(rows, self.folder, None)]
+        levels = [_Level(rows, self.folder, None, self.num_parts)]
         while not fits(levels[-1].rows, self.memory_bytes):
             levels.append(self._contracted(levels[-1], len(levels), measure))
             if levels[-1].rows.num_vertices > _LEAST_SHRINKING * levels[-2].rows.num_vertices:
@@ -186,7 +206,7 @@ class _Levels:
                 level.rows, label, merged.ends.size, folder, memory_bytes=self.memory_bytes
             )
             self.watch.note(f"{rows.num_entries // 2} links between {rows.num_vertices} clusters")
-        return _Level(rows, folder, merged)
+        return _Level(rows, folder, merged, self.num_parts)
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,15 @@ from distgnn.datasets import Graph
 from distgnn.datasets.edge_file import EdgeFile, from_array_folder
 from distgnn.datasets.make_twin import make
 from distgnn.partition.arcs import undirected
+from distgnn.partition.assignment import Assignment
 from distgnn.partition.large.clusters import Clusters
 from distgnn.partition.large.improve import Parts, VertexWeights
-from distgnn.partition.large.roots import roots
+from distgnn.partition.large.roots import _Level, roots
 from distgnn.partition.large.rows import RowChunk
+from distgnn.partition.large.sort_rows import rows_of_edges
+from distgnn.partition.methods.cover import place_edges
 from distgnn.partition.methods.metis import metis_roots
+from distgnn.partition.quality import measure
 from distgnn.partition.refine.balance import Balance
 
 MEMORY_BYTES = 1 << 18
@@ -47,6 +51,46 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> EdgeFile:
 @pytest.fixture(scope="module")
 def parts(twin: EdgeFile, tmp_path_factory: pytest.TempPathFactory) -> NDArray[np.int32]:
     return roots(twin, 8, tmp_path_factory.mktemp("work"), memory_bytes=MEMORY_BYTES)
+
+
+def stars(sizes: list[int]) -> tuple[NDArray[np.int64], int]:
+    """Stars, and a path through their leaves."""
+    begins = np.cumsum([0, *sizes[:-1]]) + np.arange(len(sizes))
+    hubs = np.repeat(begins, sizes)
+    leaves = np.concatenate(
+        [np.arange(size) + begin + 1 for size, begin in zip(sizes, begins, strict=True)]
+    )
+    ends = [np.concatenate([hubs, leaves[:-1]]), np.concatenate([leaves, leaves[1:]])]
+    return np.array(ends), sum(sizes) + len(sizes)
+
+
+def test_edges_of_large_hubs_weigh_at_their_other_ends(tmp_path: Path) -> None:
+    sizes = [4000, 2500, 1500, 700, 300, 50, 3]
+    ends, num_vertices = stars(sizes)
+    edges = save(tmp_path / "stars", ends, num_vertices)
+    (tmp_path / "work").mkdir()
+    rows = rows_of_edges(edges, tmp_path / "work", memory_bytes=1 << 20)
+    found = _Level(rows, tmp_path, None, 8).sizes_now().ends
+    degree = np.bincount(ends.ravel(), minlength=num_vertices)
+    is_hub = degree > 4 * 8
+    wanted = np.zeros(num_vertices, np.int64)
+    for one, other in ends.T:
+        for end, far in ((one, other), (other, one)):
+            wanted[far if is_hub[end] > is_hub[far] else end] += 1
+    np.testing.assert_array_equal(found, wanted)
+    assert found.sum() == degree.sum()
+
+
+def test_stars_that_are_larger_than_a_part_leave_parts_even(tmp_path: Path) -> None:
+    ends, num_vertices = stars([4000, 2500, 1500, 700, 300, 50, 3])
+    edges = save(tmp_path / "stars", ends, num_vertices)
+    (tmp_path / "work").mkdir()
+    root_part = roots(edges, 8, tmp_path / "work", memory_bytes=MEMORY_BYTES)
+    graph = Graph(name="stars", num_vertices=num_vertices, src=ends[0], dst=ends[1])
+    edge_part = place_edges(graph, root_part, 8)
+    quality = measure(graph, Assignment(8, edge_part, root_part))
+    assert quality.edge_balance <= 1.1
+    assert quality.halo_rows < 100
 
 
 def test_fewer_edges_are_cut_than_by_metis_in_memory(
