@@ -1,4 +1,4 @@
-"""Groups of parts that are refined together, where all at once do not fit into memory."""
+"""Groups of parts that are improved together, where all at once are too many."""
 
 from __future__ import annotations
 

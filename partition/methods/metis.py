@@ -171,6 +171,7 @@ def assign(
             arcs = arcs.whole(adjacency.indices if head is None else head)
             if refine and training is None and quality != FAST:
                 search = BlockSearch(arcs, adjacency, num_parts, aim, seed=seed, watch=watch)
+        is_watched = start is first and can_start_again(graph, start, quality, objective)
         settled = settle(
             arcs,
             placed,
@@ -179,19 +180,16 @@ def assign(
             balance=aim,
             watch=watch,
             instead_of=search.instead_of if search and [start] == ways[-1].starts else None,
+            asks_cost=is_watched,
         )
         # One or two at a time: each takes 4 bytes an arc.
         for way in ways:
             way.take(arcs, start, settled.placed, placed, edge_balance)
-        if (
-            start is first
-            and settled.is_costly
-            and can_start_again(graph, start, quality, objective)
-        ):
+        if settled.is_costly:
             other = start._replace(edge_share=1.0)
             for known in (starts, *(way.starts for way in ways)):
                 if other not in known:
-                    known.append(other)  # the loop comes to it
+                    known.insert(1, other)  # the loop comes to it next, before KaMinPar
 
     if arcs.of_edge.size > QUICK_EDGES and ways[0].found() is ways[-1].found():
         # From the same one the best quality does what the default one does, and more.
@@ -297,7 +295,7 @@ class Settled(NamedTuple):
 
     placed: Assignment
     is_costly: bool
-    """Whether the balance of edges cost more rows than refinement saved."""
+    """Whether the balance of edges cost more rows than refinement saved; False if not asked for."""
 
 
 def settle(
@@ -309,6 +307,7 @@ def settle(
     balance: Balance,
     watch: Stopwatch,
     instead_of: Callable[[Assignment], Assignment | None] | None = None,
+    asks_cost: bool = False,
 ) -> Settled:
     """Place arcs by minimum vertex cover, then refine, or move roots out of overfull parts.
 
@@ -320,9 +319,10 @@ def settle(
         balance: Balance to aim at, and whether to refine.
         watch: Told of each stage.
         instead_of: Given the cover, may return what is to be taken, refined, in its place.
+        asks_cost: Whether to count rows before and after refinement, a pass over the arcs each.
 
     Returns:
-        An assignment of the arcs, and what it cost.
+        An assignment of the arcs, and whether it was costly.
     """
     if not balance.refine:
         placed = cover_edges(arcs, roots, num_parts, adjacency=adjacency, balance=balance)
@@ -335,7 +335,8 @@ def settle(
         return Settled(other, is_costly=False)
     refined = _refined(arcs, covered, balance)
     watch.note("refined")
-    return Settled(refined, is_costly=halo_rows(arcs, refined) > halo_rows(arcs, covered))
+    is_costly = asks_cost and halo_rows(arcs, refined) > halo_rows(arcs, covered)
+    return Settled(refined, is_costly)
 
 
 def _refined(arcs: Arcs, covered: Assignment, balance: Balance) -> Assignment:

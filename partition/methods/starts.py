@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 QUICK_WORK = 10**7
 # Edges up to which METIS runs twice, the second time with other weights, and up to which it runs
 # again with edges alone where the balance of edges cost more rows than refinement saved. On am-kg
-# that left 58, 637 and 1,874 rows in 4, 16 and 64 parts in place of 1,511, 5,799 and 14,371.
+# that left 56, 636 and 1,856 rows in 4, 16 and 64 parts in place of 1,511, 5,799 and 14,371.
 TWICE_EDGES, COSTLY_EDGES = 3 * 10**6, 10**7
 # Libraries that may place the roots; "best" is both, and what moves fewer rows is kept.
 ROOTS = ("metis", "kaminpar", "best")

@@ -9,6 +9,7 @@ import pytest
 from distgnn.datasets import Graph, InputError
 from distgnn.partition import assign
 from distgnn.partition.methods import kaminpar_library, metis, starts
+from distgnn.partition.methods.library_process import LibraryFailedError
 from distgnn.partition.methods.options import QUALITIES, check_quality
 from distgnn.partition.methods.starts import Start, starts_of
 from distgnn.partition.quality import measure
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
 def graph_of(num_vertices: int = 400, num_edges: int = 1600) -> Graph:
     ends = np.random.default_rng(0).integers(0, num_vertices, (2, num_edges))
     return Graph(name="random", num_vertices=num_vertices, src=ends[0], dst=ends[1])
+
+
+def dealt(arcs: Arcs, covered: Assignment, balance: Balance) -> Assignment:
+    """Deal arcs and roots in turn, which takes many rows."""
+    edges, roots = (
+        np.arange(size, dtype=np.int32) % 4 for size in (arcs.head.size, arcs.num_vertices)
+    )
+    return replace(covered, edge_part=edges, root_part=roots)
 
 
 def found(num_parts: int = 4, **words: str) -> list[Start]:
@@ -59,14 +68,8 @@ def test_default_refines_again_up_to_so_many_edges(
 def test_edges_alone_are_balanced_where_balance_cost_rows(
     is_costly: bool, quality: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refined(arcs: Arcs, covered: Assignment, balance: Balance) -> Assignment:
-        parts = (
-            np.arange(size, dtype=np.int32) % 4 for size in (arcs.head.size, arcs.num_vertices)
-        )
-        return replace(covered, **dict(zip(("edge_part", "root_part"), parts, strict=True)))
-
     if is_costly:
-        monkeypatch.setattr(metis, "_refined", refined)
+        monkeypatch.setattr(metis, "_refined", dealt)
 
     def told(**words: str) -> int:
         said: list[str] = []
@@ -81,6 +84,20 @@ def test_edges_alone_are_balanced_where_balance_cost_rows(
     assert told() == expected
     monkeypatch.setattr(starts, "COSTLY_EDGES", 1599)
     assert told() == int(quality == "best")
+
+
+def test_edges_alone_are_balanced_before_kaminpar_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failed(*_: object, **__: object) -> None:
+        raise LibraryFailedError("it was killed")
+
+    monkeypatch.setattr(kaminpar_library, "is_installed", lambda: True)
+    monkeypatch.setattr(starts, "check_installed", lambda: None)
+    monkeypatch.setattr(kaminpar_library, "part_graph", failed)
+    monkeypatch.setattr(metis, "_refined", dealt)
+    said: list[str] = []
+    assign("metis", graph_of(), 4, roots="best", progress=said.append)
+    assert any("METIS, cut, edges weigh 1" in line for line in said)
+    assert any("those so far are kept: it was killed" in line for line in said)
 
 
 def test_fast_is_one_cut() -> None:
