@@ -69,13 +69,13 @@ bool lacks(const Placement& p, const Scratch& s, int64_t other, int64_t num_bits
 // units without a goal, or kGivenUp, and their edges.
 //
 // Most time is spent here. It ends as soon as no new part can take enough of the units without a
-// goal, or the root's part, which takes the others, has no room for them.
+// goal, or neither one can take all of them, nor the root's part those that are left over.
 std::pair<int64_t, int64_t> find_goals(const Placement& p, const Scratch& s, const Limits& limits,
                                        int64_t node, int64_t part, int64_t num_goals,
                                        int64_t emptied, int64_t num_bits) {
   const int64_t room = limits.load - p.load[p.slot_part[p.first[node]]];
   const int64_t num_words = s.others.size;
-  s.shared.fill(~uint64_t{0});
+  std::copy_n(s.hopeful.data, num_words, s.shared.data);
   int64_t num_open = 0, open_weight = 0;
   for (int64_t i = s.begin[part]; i < s.end[part]; ++i) {
     const int64_t k = s.entry[i];
@@ -98,9 +98,14 @@ std::pair<int64_t, int64_t> find_goals(const Placement& p, const Scratch& s, con
     if (s.target[i] != kNowhere) continue;
     ++num_open;
     open_weight += edges;
-    for (int64_t word = 0; word < num_words; ++word) s.shared[word] &= there[word];
+    uint64_t shared = 0;
+    for (int64_t word = 0; word < num_words; ++word) {
+      s.shared[word] &= there[word];
+      shared |= s.shared[word];
+    }
+    if (open_weight > room && shared == 0) return {kGivenUp, 0};
     const bool is_hopeful = lacks(p, s, other, num_bits);
-    if (open_weight > room || (num_open > emptied && !is_hopeful)) return {kGivenUp, 0};
+    if (num_open > emptied && !is_hopeful) return {kGivenUp, 0};
   }
   return {num_open, open_weight};
 }
@@ -128,11 +133,10 @@ int64_t order_goals(const Placement& p, const Scratch& s, int64_t node, int64_t 
 
 // The least loaded part that holds the ends of all open units, and the slots it saves.
 std::pair<int64_t, int64_t> new_part(const Placement& p, const Scratch& s, const Limits& limits,
-                                     int64_t node, int64_t num_open, int64_t open_weight) {
+                                     int64_t num_open, int64_t open_weight) {
   int64_t best = kNowhere, best_load = limits.load - open_weight + 1;
   for (int64_t word = 0; word < s.shared.size; ++word) {
-    // Parts that the node is on do not count: the part that is to be emptied, or full ones.
-    const uint64_t open = s.shared[word] & ~p.held.row(node)[word];
+    const uint64_t open = s.shared[word];
     if (open == 0) continue;
     const int64_t end = std::min<int64_t>(kWordBits * (word + 1), p.num_parts());
     for (int64_t candidate = kWordBits * word; candidate < end; ++candidate) {
@@ -167,15 +171,18 @@ std::pair<int64_t, int64_t> fullest_part(const Placement& p, const Scratch& s, c
 
 // Places the units without a common part: together in one new part, or beside the root.
 int64_t close(const Placement& p, const Scratch& s, const Limits& limits, int64_t node,
-              int64_t part, int64_t best, int64_t open_weight, int64_t change) {
+              int64_t part, int64_t best, int64_t change) {
   const int64_t fallback = p.slot_part[p.first[node]];
-  if (p.load[fallback] + s.pending[fallback] + open_weight > limits.load) return kImpossible;
+  int64_t left_over = 0;
   for (int64_t i = s.begin[part]; i < s.end[part]; ++i) {
     if (s.target[i] != kNowhere) continue;
     const bool is_there = best != kNowhere && p.held.has(p.neighbor[s.entry[i]], best);
     s.target[i] = static_cast<std::int32_t>(is_there ? best : fallback);
+    left_over += is_there ? 0 : weight_of(p, s.entry[i]);
   }
-  return change;
+  if (left_over == 0) return change;
+  const bool has_room = p.load[fallback] + s.pending[fallback] + left_over <= limits.load;
+  return has_room ? change : kImpossible;
 }
 
 }  // namespace
@@ -210,11 +217,11 @@ int64_t plan_slot(const Placement& p, const Scratch& s, const Limits& limits, in
   if (num_open == kGivenUp) {
     change = kImpossible;
   } else if (num_open > 0) {
-    auto [best, gain] = new_part(p, s, limits, node, num_open, open_weight);
+    auto [best, gain] = new_part(p, s, limits, num_open, open_weight);
     if (gain == 0 && num_open > 1 && emptied + slack > 1) {
       std::tie(best, gain) = fullest_part(p, s, limits, node, part, open_weight);
     }
-    change = close(p, s, limits, node, part, best, open_weight, change - gain);
+    change = close(p, s, limits, node, part, best, change - gain);
   }
   for (int64_t i = 0; i < num_goals; ++i) s.pending[s.goals[i]] = 0;
   return change;

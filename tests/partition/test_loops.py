@@ -14,6 +14,8 @@ from partition_loops import LOOPS, install
 from distgnn import _partitioner
 from distgnn.datasets import Graph
 from distgnn.partition import assign
+from distgnn.partition.large.piles import record_of
+from distgnn.partition.large.windows import Window, WindowFacts, refine_window
 from distgnn.partition.methods import multilevel
 from distgnn.partition.orders import arrange
 from distgnn.partition.reuse import count_fetches
@@ -96,6 +98,30 @@ def test_methods_give_the_same_bits_on_plain_loops(
     compiled = digest(graph_of(kind), method, num_parts, **options)
     install(monkeypatch)
     assert digest(graph_of(kind), method, num_parts, **options) == compiled
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in scalar")
+@pytest.mark.parametrize("kind", ["directed", "undirected", "dense"])
+def test_windows_give_the_same_bits_on_plain_loops(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    graph, num_parts = graph_of(kind), 8
+    root_part = np.random.default_rng(1).integers(0, num_parts, 64).astype(np.int32)
+    # Roots outside have no room, as in most windows.
+    edge_part = root_part[graph.dst] % 4
+    is_between = root_part[graph.src] != root_part[graph.dst]
+    records = np.array(
+        list(zip(graph.src[is_between], graph.dst[is_between], strict=True)),
+        record_of(64, has_position=False),
+    )
+    window = Window(np.arange(4), records, edge_part[is_between].astype(np.int32))
+    load = np.bincount(window.edge_part, minlength=4)
+    given = WindowFacts(root_part, np.zeros(num_parts, np.int64)), np.full(num_parts, 20)
+    limits = {"most_edges": int(1.1 * load.mean()), "more_rows": 20}
+    compiled = refine_window(window, *given, **limits)
+    install(monkeypatch)
+    for one, other in zip(refine_window(window, *given, **limits), compiled, strict=True):
+        assert np.array_equal(one, other)
 
 
 def test_every_loop_has_a_plain_one() -> None:

@@ -62,10 +62,10 @@ def plan(
     if num_open == GIVEN_UP:
         change = IMPOSSIBLE
     elif num_open > 0:
-        best, gain = _new_part(placement, scratch, limits, (node, part, num_open, open_weight))
+        best, gain = _new_part(placement, scratch, limits, (num_open, open_weight))
         if gain == 0 and num_open > 1 and emptied + slack > 1:
             best, gain = _fullest_part(placement, scratch, limits, (node, part, open_weight))
-        state = (node, part, best, open_weight, change - gain)
+        state = (node, part, best, change - gain)
         change = _close(placement, scratch, limits, state)
     for i in range(num_goals):
         scratch.pending[scratch.goals[i]] = 0
@@ -117,7 +117,7 @@ def _find_goals(
     """Give each unit the first goal that holds its other end too and has room for it.
 
     Most time is spent here. It ends as soon as no new part can take enough of the units without a
-    goal. It also ends if the root's part, which takes the others, has no room for them.
+    goal. It also ends if neither one can take all of them, nor the root's part those left over.
 
     Returns:
         Units without a goal, or GIVEN_UP, and their edges.
@@ -128,7 +128,7 @@ def _find_goals(
     entry, target, goals = scratch.entry, scratch.target, scratch.goals
     others, shared, hopeful = scratch.others, scratch.shared, scratch.hopeful
     room = limits.load - load[placement.slot_part[placement.first[node]]]
-    shared[:] = ~np.uint64(0)
+    shared[:] = hopeful
     num_open, open_weight = 0, 0
     for i in range(scratch.begin[part], scratch.end[part]):
         k = entry[i]
@@ -149,10 +149,14 @@ def _find_goals(
         if target[i] == NOWHERE:
             num_open += 1
             open_weight += edges
+            is_shared = False
             for word in range(others.size):
                 shared[word] &= held[other, word]
+                is_shared |= shared[word] != 0
+            if open_weight > room and not is_shared:
+                return GIVEN_UP, 0
             is_hopeful = _lacks(hopeful, misses, held, (other, num_bits))
-            if open_weight > room or (num_open > emptied and not is_hopeful):
+            if num_open > emptied and not is_hopeful:
                 return GIVEN_UP, 0
     return num_open, open_weight
 
@@ -203,22 +207,17 @@ def _order_goals(placement: Placement, scratch: Scratch, node: int, part: int) -
 
 
 def _new_part(
-    placement: Placement, scratch: Scratch, limits: Limits, state: tuple[int, int, int, int]
+    placement: Placement, scratch: Scratch, limits: Limits, state: tuple[int, int]
 ) -> tuple[int, int]:
     """Find the least loaded part that holds the ends of all open units; tell what it saves."""
-    node, _, num_open, open_weight = state
+    num_open, open_weight = state
     best, best_load = NOWHERE, limits.load - open_weight + 1
     for word in range(scratch.shared.size):
-        # Parts that the node is on do not count: the part that is to be emptied, or full ones.
-        if (scratch.shared[word] & ~placement.held[node, word]) != 0:
+        if scratch.shared[word] != 0:
             for candidate in range(
                 WORD_BITS * word, min(WORD_BITS * (word + 1), placement.load.size)
             ):
-                if (
-                    placement.load[candidate] < best_load
-                    and contains(scratch.shared, candidate)
-                    and not has(placement.held, node, candidate)
-                ):
+                if placement.load[candidate] < best_load and contains(scratch.shared, candidate):
                     best, best_load = candidate, placement.load[candidate]
     return best, (num_open - 1 if best != NOWHERE else 0)
 
@@ -247,16 +246,19 @@ def _fullest_part(
 
 
 def _close(
-    placement: Placement, scratch: Scratch, limits: Limits, state: tuple[int, int, int, int, int]
+    placement: Placement, scratch: Scratch, limits: Limits, state: tuple[int, int, int, int]
 ) -> int:
     """Place the units without a common part: together in one new part, or beside the root."""
-    node, part, best, open_weight, change = state
+    node, part, best, change = state
     fallback = placement.slot_part[placement.first[node]]
-    if placement.load[fallback] + scratch.pending[fallback] + open_weight > limits.load:
-        return IMPOSSIBLE
+    left_over = 0
     for i in range(scratch.begin[part], scratch.end[part]):
         if scratch.target[i] == NOWHERE:
             other = placement.neighbor[scratch.entry[i]]
             is_there = best != NOWHERE and has(placement.held, other, best)
             scratch.target[i] = best if is_there else fallback
-    return change
+            weight = placement.weight
+            if not is_there:
+                left_over += weight[scratch.entry[i]] if weight.size > 1 else weight[0]
+    load = placement.load[fallback] + scratch.pending[fallback]
+    return change if left_over == 0 or load + left_over <= limits.load else IMPOSSIBLE

@@ -57,7 +57,7 @@ def log_of(graph: Graph, num_parts: int, **options: str) -> str:
 
 
 def test_dense_graphs_move_fewer_rows_in_blocks_than_beside_roots() -> None:
-    graph = dense()
+    graph = dense(degree=140)
     assert "edges in blocks: " in log_of(graph, 9, objective="cut")
     found = measure(graph, assign("metis", graph, 9, objective="cut"))
     beside_roots = measure(graph, assign("metis", graph, 9, objective="cut", refine=False))
@@ -171,7 +171,7 @@ def test_rows_are_never_more_than_without_blocks(
 def test_a_cover_is_not_refined_where_blocks_move_plainly_fewer_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    graph = dense()
+    graph = dense(degree=140)
     monkeypatch.setattr(block_search, "MANY_COVER_ROWS", 1.0)
     for share, is_refined in ((0.01, True), (1.0, False)):
         monkeypatch.setattr(block_search, "FEW_BLOCK_ROWS", share)
@@ -191,7 +191,7 @@ def test_graphs_with_communities_are_not_tried_in_blocks() -> None:
 
 
 def test_blocks_are_left_out_where_training_vertices_are_to_be_even() -> None:
-    graph = dense()
+    graph = dense(degree=140)
     masks = [np.arange(graph.num_vertices) % 8 == k for k in range(3)]
     graph = replace(
         graph,

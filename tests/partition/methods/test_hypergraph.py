@@ -459,8 +459,10 @@ def test_parts_that_are_better_are_kept(
     found = improved(arcs, placed, quality, said, edges=edges)
     rows = halo_rows(arcs, found)
     assert rows < halo_rows(arcs, placed)
-    kept = [line for line in said if " in vain: " not in line]
-    assert any(f": {rows} rows after " in line for line in kept)
+    # From another cut, all cycles may be in vain.
+    is_of_cycle = (f": {rows} rows after " in line for line in said if " in vain: " not in line)
+    is_of_cut = (f" rows after {rows}, from another cut" in line for line in said)
+    assert any(is_of_cycle) or any(is_of_cut)
     assert excess_edges(arcs, found, edges) == 0
     assert is_even(found, Balance(edges, 1.25))
 
