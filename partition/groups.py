@@ -7,6 +7,9 @@ from numpy.typing import NDArray
 
 # Each part is in so many windows, beside other parts each time.
 ROUNDS = 3
+# A part that has too much is beside parts that may take in so many times as much: not all of what
+# it has moves for the same price.
+SPARE_ROOM = 3
 
 
 def windows(
@@ -116,3 +119,38 @@ def leveller(
         window.append(int(part))
         held += int(sizes[part])
     return sorted(window) if len(window) > 1 else []
+
+
+def eveners(
+    excess: NDArray[np.float64],
+    room: NDArray[np.float64],
+    sizes: NDArray[np.int64],
+    most_edges: int,
+) -> list[list[int]]:
+    """Choose windows of one part each that has too much of something, and of parts with room.
+
+    The roomiest part goes to the window that lacks most, and so on.
+
+    Args:
+        excess: (num_parts,) float64. What each part has above the limit; no more than 0 if nothing.
+        room: (num_parts,) float64. What each part may take in, in the same unit.
+        sizes: (num_parts,) int64. Edges of each part that a window has to hold.
+        most_edges: Number of edges that a window may hold.
+
+    Returns:
+        Parts of each window, at least two, ascending; no part is in two.
+    """
+    crowded = np.flatnonzero(excess > 0)
+    found = [[int(part)] for part in crowded]
+    lacks, held = SPARE_ROOM * excess[crowded], sizes[crowded].copy()
+    room = np.where(excess > 0, 0.0, room)
+    for part in np.argsort(-room, kind="stable"):
+        # What lacks nothing any more is done with.
+        wants = np.where(held + sizes[part] <= most_edges, lacks, 0.0)
+        if room[part] <= 0 or not (wants > 0).any():
+            continue
+        window = int(np.argmax(wants))
+        found[window].append(int(part))
+        lacks[window] -= room[part]
+        held[window] += sizes[part]
+    return [sorted(window) for window in found if len(window) > 1]

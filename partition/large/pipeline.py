@@ -404,7 +404,20 @@ class _Run:
                 window_edges=self.budget.window_edges,
             )
             refine(self.work, cut, goal, self.crew, self.progress)
+            self._tell_of_fullest(np.diag(between), goal)
         self.work.record(is_refined=True)
+
+    def _tell_of_fullest(self, inner: NDArray[np.int64], goal: RefineLimits) -> None:
+        """Say if a part is above the limit that is aimed at."""
+        sizes = np.array([self.placed.size(pile) for pile in self.work["refined"]["piles"]])
+        fullest = int((inner + sizes).max())
+        if fullest > goal.most_edges:
+            are_apart = sizes.sum() > goal.window_edges and self.work["refined"]["windows"] > 0
+            advice = "; with more --memory more parts are refined together" if are_apart else ""
+            self._note(
+                f"the fullest part holds {fullest} edges, above the {goal.most_edges} that a "
+                f"balance of {self.settings.edge_balance} allows{advice}"
+            )
 
     def arrange(self) -> None:
         """Order the roots of each part."""

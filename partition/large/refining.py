@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distgnn.partition.groups import apart, leveller, windows
+from distgnn.partition.groups import apart, eveners, leveller, windows
 from distgnn.partition.large.clock import Progress, StageProgress
 from distgnn.partition.large.crew import Crew
 from distgnn.partition.large.piles import Piles
 from distgnn.partition.large.windows import (
     BYTES_PER_EDGE,
+    MOST_CLONES,
     Window,
     WindowFacts,
     clones_of,
@@ -25,9 +26,12 @@ from distgnn.partition.large.windows import (
 )
 from distgnn.partition.large.work import WorkFolder
 from distgnn.partition.refine import placement
+from distgnn.partition.refine.refinement import CLONE_BALANCE
 
 TASK = "refine"
 """Name of the task of which each item is a window."""
+# Rounds of windows for parts with too many clones.
+_EVEN_ROUNDS = 3
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -62,11 +66,12 @@ class Cut:
 def refine(
     work: WorkFolder, cut: Cut, goal: RefineLimits, crew: Crew, progress: Progress | None
 ) -> None:
-    """Refine until every part was in its windows, then where parts hold too many edges.
+    """Refine until every part was in its windows, then where parts hold too many clones or edges.
 
     Windows that have no part in common are refined from the same state, each by any rank, so that
     the outcome is that of one rank. Records under `refined` the windows done, the pile of each
-    part, the clones of each part, the rows that travel, and the rows that travelled before.
+    part, the clones of each part, the rows that travel, and the rows that travelled before. Further
+    the most clones of a part before each round of windows for these, and the windows until then.
 
     Args:
         work: Work folder of the partitioning; `begin` was called.
@@ -127,6 +132,8 @@ def begin(work: WorkFolder, cut: Cut) -> None:
             "clones": [int(roots[part]) + leaves for part, (leaves, _) in enumerate(counts)],
             "rows": rows,
             "before": rows,
+            "peaks": [],
+            "num_even": None,
             "is_stuck": False,
         }
     )
@@ -135,15 +142,37 @@ def begin(work: WorkFolder, cut: Cut) -> None:
 def _batches_left(
     work: WorkFolder, cut: Cut, goal: RefineLimits, planned: list[list[int]]
 ) -> Iterator[list[list[int]]]:
-    """Go through the plan, then level parts that hold too many edges, while that helps."""
+    """Go through the plan, then even out clones and edges of parts, while that helps."""
     yield from apart(planned[work["refined"]["windows"] :])
     inner = np.diag(cut.between)
-    while work["refined"]["windows"] < len(planned) + cut.num_parts:
+    while work["refined"]["num_even"] is None:
+        batch = _crowded(work, cut, goal) if len(planned) > 1 else []
+        if batch:
+            yield batch
+        else:
+            work.record(refined={**work["refined"], "num_even": work["refined"]["windows"]})
+    while work["refined"]["windows"] < work["refined"]["num_even"] + cut.num_parts:
         sizes = _sizes(work, cut)
         window = leveller(inner + sizes, sizes, goal.most_edges, goal.window_edges)
         if not window or work["refined"]["is_stuck"]:
             return
         yield [window]
+
+
+def _crowded(work: WorkFolder, cut: Cut, goal: RefineLimits) -> list[list[int]]:
+    """Choose windows for parts with too many clones; none if the last ones were of no use."""
+    state = work["refined"]
+    clones, sizes = np.array(state["clones"], np.float64), _sizes(work, cut)
+    peaks = state["peaks"]
+    if clones.max() <= CLONE_BALANCE * clones.mean() or len(peaks) == _EVEN_ROUNDS:
+        return []
+    if peaks and clones.max() >= peaks[-1]:
+        return []
+    most = MOST_CLONES * clones.mean()
+    load = np.diag(cut.between) + sizes
+    # A clone comes with edges, for which there has to be room as well.
+    room = np.minimum(most - clones, (goal.most_edges - load) * clones.sum() / load.sum())
+    return eveners(clones - most, room, sizes, goal.window_edges)
 
 
 def _sizes(work: WorkFolder, cut: Cut) -> NDArray[np.int64]:
@@ -253,8 +282,10 @@ def _take_in(
 ) -> None:
     """Make windows part of the state."""
     state = dict(work["refined"])
-    # Other planned windows say nothing of the parts that hold too many edges; one alone has all.
-    tells_of_levelling = num_planned == 1 or state["windows"] >= num_planned
+    # Other windows say nothing of the parts that hold too many edges; one alone has all.
+    tells_of_levelling = num_planned == 1 or state["num_even"] is not None
+    if num_planned <= state["windows"] and state["num_even"] is None:
+        state["peaks"] = [*state["peaks"], max(state["clones"])]
     piles, clones = list(state["piles"]), list(state["clones"])
     previous: list[int] = []
     numbers = range(state["windows"], state["windows"] + len(batch))

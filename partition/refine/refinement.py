@@ -187,7 +187,14 @@ def most_edges(num_edges: int, num_parts: int, edge_balance: float) -> int:
     return max(math.ceil(mean), math.floor(min(edge_balance * mean, num_edges)))
 
 
-def improve(placement: Placement, limits: Limits, most_rows: int, seed: int = 0) -> None:
+def improve(
+    placement: Placement,
+    limits: Limits,
+    most_rows: int,
+    seed: int = 0,
+    *,
+    least_by_wandering: float = LEAST_SAVING_BY_WANDERING,
+) -> None:
     """Run passes until one saves little, then others that also make moves without a saving.
 
     Args:
@@ -195,11 +202,13 @@ def improve(placement: Placement, limits: Limits, most_rows: int, seed: int = 0)
         limits: Limits of all parts; without roots, none of these moves.
         most_rows: No more rows than these are made where parts hold too many edges.
         seed: Seed of the moves that save nothing by themselves.
+        least_by_wandering: Share of the rows that a pass with such moves saves, unless it is the
+            last.
     """
     scratch = scratch_of(placement)
     steps: tuple[tuple[Callable[[Placement, Scratch, Limits], object], float], ...] = (
         (empty_slots, LEAST_SAVING),
-        (partial(wander, generator=random_numbers(seed)), LEAST_SAVING_BY_WANDERING),
+        (partial(wander, generator=random_numbers(seed)), least_by_wandering),
     )
     for step, least_saving in steps:
         has_moving_roots = limits.roots > 0

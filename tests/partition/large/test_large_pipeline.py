@@ -24,7 +24,9 @@ from distgnn.partition.large import budget, clock
 from distgnn.partition.large.budget import least_bytes
 from distgnn.partition.large.clock import Progress
 from distgnn.partition.large.piles import Piles
+from distgnn.partition.large.refining import RefineLimits
 from distgnn.partition.large.windows import BYTES_PER_EDGE
+from distgnn.partition.large.work import WorkFolder
 from distgnn.partition.quality import Quality, measure
 
 
@@ -95,6 +97,26 @@ def test_windows_save_rows_and_keep_the_limit_of_edges(tmp_path: Path) -> None:
     assert after.halo_rows < 0.95 * before.halo_rows
     assert before.edge_balance > after.edge_balance
     assert after.edge_balance <= 1.05 + 1e-9
+
+
+@pytest.mark.parametrize(("window_edges", "end"), [(10**6, "allows"), (50, "refined together")])
+def test_a_part_that_stays_above_the_limit_of_edges_is_told(
+    window_edges: int, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Windows are counted, and move nothing.
+    def rest(work: WorkFolder, _cut: object, goal: RefineLimits, *_: object) -> None:
+        object.__setattr__(goal, "window_edges", window_edges)
+        work.record(refined={**work["refined"], "windows": 1})
+
+    monkeypatch.setattr("distgnn.partition.large.pipeline.refine", rest)
+    said: list[str] = []
+    graph, folder = communities(1500), tmp_path / "graph"
+    manifest = run(write_folder(folder, graph), tmp_path / "out", 8, progress=said.append)
+    (line,) = [line for line in said if line.startswith("the fullest part holds ")]
+    fullest = max(part.num_edges for part in manifest.parts)
+    most = int(1.05 * graph.num_edges / len(manifest.parts))
+    assert f"{fullest} edges, above the {most} that a balance of 1.05 allows" in line
+    assert line.endswith(end)
 
 
 def test_the_order_of_the_edges_hardly_matters(tmp_path: Path) -> None:

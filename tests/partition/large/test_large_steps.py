@@ -11,7 +11,7 @@ from large_graphs import open_folder, write_folder
 from distgnn.datasets import Graph, InputError, array_folder
 from distgnn.datasets.planted import planted
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.groups import ROUNDS, leveller, windows
+from distgnn.partition.groups import ROUNDS, eveners, leveller, windows
 from distgnn.partition.large import clock, refining
 from distgnn.partition.large.counts import count
 from distgnn.partition.large.covers import cover
@@ -152,6 +152,42 @@ def test_a_planned_window_at_rest_keeps_no_other_parts_from_being_levelled(
     sizes = [placed.size(pile) for pile in work["refined"]["piles"]]
     assert sum(sizes) == 400
     assert max(sizes) <= 110
+
+
+def test_each_crowded_part_is_beside_parts_with_room_for_three_times_its_excess() -> None:
+    excess, sizes = np.array([10.0, -3, 4, -9, -9, -1]), np.full(6, 5)
+    room = np.array([0.0, 20, 30, 15, 0, 1])
+    # The roomiest goes to part 0, which lacks 30, the next one to part 2, which lacks 12 by then.
+    assert eveners(excess, room, sizes, 100) == [[0, 1, 5], [2, 3]]
+    assert eveners(excess, room, sizes, 10) == [[0, 1], [2, 3]]
+    assert eveners(excess, room, sizes, 9) == []
+    assert eveners(-np.abs(excess), room, sizes, 100) == []
+
+
+@pytest.mark.parametrize("planned", [[[0, 1], [2, 3]], [[0, 2], [1, 3]]])
+def test_leaves_of_a_crowded_part_go_where_the_other_ends_of_their_edges_are(
+    planned: list[list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Vertex 0 has a root on part 0 and a leaf on part 1. The other ends of its edges on part 0 have
+    # their roots on parts 2 and 3, which are full: they are beside one window, or within both.
+    root_part = np.repeat(np.arange(4, dtype=np.int32), [1, 20, 50, 50])
+    dtype = record_of(121, has_position=False)
+    placed = Piles(tmp_path, "placed", dtype)
+    placed.append(0, np.array([(leaf, 0) for leaf in range(21, 121)], dtype))
+    placed.append(1, np.array([(own, 0) for own in range(1, 21)], dtype))
+    between = np.diag(np.array([0, 0, 110, 110]))
+    work = WorkFolder(tmp_path / "work", {})
+    work.record(covered=[1, [100, 20, 0, 0], 0])
+    monkeypatch.setattr(refining, "windows", lambda *_: planned)
+    cut = refining.Cut(placed=placed, root_part=root_part, between=between)
+    refining.begin(work, cut)
+    before = np.array(work["refined"]["clones"])
+    assert before.max() > 1.5 * before.mean()
+    limits = refining.RefineLimits(most_edges=110, more_rows=0, window_edges=10**6)
+    refining.refine(work, cut, limits, Crew(work.folder), None)
+    after = np.array(work["refined"]["clones"])
+    assert after.max() <= 1.5 * after.mean()
+    assert work["refined"]["rows"] <= work["refined"]["before"]
 
 
 def test_what_an_interrupted_step_added_is_dropped(tmp_path: Path) -> None:
