@@ -49,6 +49,7 @@ from distgnn.partition.large.split import plan, split
 from distgnn.partition.large.work import MOVED, PARTS, WorkFolder, is_complete
 from distgnn.partition.large.writing import Writer, leaf_counts, tables_of
 from distgnn.partition.quality import Quality, quality_of, train_balance
+from distgnn.partition.refine import placement
 from distgnn.partition.refine.refinement import EDGE_BALANCE
 
 METHOD = "out-of-core"
@@ -412,8 +413,12 @@ class _Run:
         sizes = np.array([self.placed.size(pile) for pile in self.work["refined"]["piles"]])
         fullest = int((inner + sizes).max())
         if fullest > goal.most_edges:
-            are_apart = sizes.sum() > goal.window_edges and self.work["refined"]["windows"] > 0
-            advice = "; with more --memory more parts are refined together" if are_apart else ""
+            # More memory makes larger windows, of edges that may move, up to a number of these.
+            is_of_memory = goal.window_edges < min(int(sizes.sum()), placement.MOST_VERTICES // 2)
+            helps = is_of_memory and inner.max() <= goal.most_edges
+            is_refined = self.work["refined"]["windows"] > 0
+            advice = "; with more --memory more parts are refined together"
+            advice = advice if helps and is_refined else ""
             self._note(
                 f"the fullest part holds {fullest} edges, above the {goal.most_edges} that a "
                 f"balance of {self.settings.edge_balance} allows{advice}"

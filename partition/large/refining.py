@@ -30,8 +30,9 @@ from distgnn.partition.refine.refinement import CLONE_BALANCE
 
 TASK = "refine"
 """Name of the task of which each item is a window."""
-# Rounds of windows for parts with too many clones.
+# Rounds of windows for parts with too many clones, and what is recorded before the first one.
 _EVEN_ROUNDS = 3
+_NOTHING_EVENED: dict[str, Any] = {"peaks": [], "num_even": None}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -41,7 +42,7 @@ class RefineLimits:
     most_edges: int
     """Number of edges that a part may hold."""
     more_rows: int
-    """Number of rows that may be added where parts hold too many edges."""
+    """Number of rows that may be added where parts hold too many edges or clones."""
     window_edges: int
     """Edges between parts that fit into memory."""
 
@@ -116,6 +117,8 @@ def begin(work: WorkFolder, cut: Cut) -> None:
         cut: The edges between parts; at first, pile p is of part p.
     """
     if work["refined"] is not None:
+        # Versions before clones were evened out recorded nothing of that.
+        work.record(refined={**_NOTHING_EVENED, **work["refined"]})
         # Windows of a batch that are done, though not all of it is, have piles that count.
         share = WindowShare(work, cut)
         cut.placed.keep_only([*work["refined"]["piles"], *share.fresh_piles()])
@@ -132,9 +135,8 @@ def begin(work: WorkFolder, cut: Cut) -> None:
             "clones": [int(roots[part]) + leaves for part, (leaves, _) in enumerate(counts)],
             "rows": rows,
             "before": rows,
-            "peaks": [],
-            "num_even": None,
             "is_stuck": False,
+            **_NOTHING_EVENED,
         }
     )
 

@@ -31,7 +31,7 @@ class Scratch(NamedTuple):
     others: NDArray[np.uint64]
     """(num_words,) uint64. The same as a set."""
     shared: NDArray[np.uint64]
-    """(num_words,) uint64. Set of the parts of all ends without a common part."""
+    """(num_words,) uint64. Set of the new parts with room and all ends without a common part."""
     hopeful: NDArray[np.uint64]
     """(num_words,) uint64. Set of the parts that may take enough units without a common part."""
     misses: NDArray[np.uint64]

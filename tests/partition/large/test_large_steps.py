@@ -190,6 +190,19 @@ def test_leaves_of_a_crowded_part_go_where_the_other_ends_of_their_edges_are(
     assert work["refined"]["rows"] <= work["refined"]["before"]
 
 
+def test_work_of_a_version_that_evened_no_clones_out_goes_on(tmp_path: Path) -> None:
+    placed = Piles(tmp_path, "placed", record_of(4, has_position=False))
+    work = WorkFolder(tmp_path / "work", {})
+    state = {"windows": 0, "piles": [0, 1], "clones": [2, 2], "rows": 0, "before": 0}
+    work.record(covered=[1, [0, 0], 0], refined={**state, "is_stuck": False})
+    root_part, between = np.repeat(np.arange(2, dtype=np.int32), 2), np.zeros((2, 2), np.int64)
+    cut = refining.Cut(placed=placed, root_part=root_part, between=between)
+    refining.begin(work, cut)
+    limits = refining.RefineLimits(most_edges=1, more_rows=0, window_edges=10)
+    refining.refine(work, cut, limits, Crew(work.folder), None)
+    assert work["refined"]["num_even"] == 1
+
+
 def test_what_an_interrupted_step_added_is_dropped(tmp_path: Path) -> None:
     dtype = record_of(10, has_position=False)
     piles = Piles(tmp_path, "pile", dtype)
