@@ -32,7 +32,7 @@ Placement placement_of(const nb::tuple& given) {
           field<std::uint8_t>(given, 19)};
 }
 
-// The fields in the order of Scratch in partition/refine/slot_plan.py.
+// The fields in the order of Scratch in partition/refine/scratch.py.
 Scratch scratch_of(const nb::tuple& given) {
   return {field<int64_t>(given, 0),       field<int64_t>(given, 1),  field<int64_t>(given, 2),
           field<int32_t>(given, 3),       field<int64_t>(given, 4),  field<int64_t>(given, 5),

@@ -1,7 +1,7 @@
 // Algorithm: each unit of a slot takes the first other part of its node that holds its other end
 //   and has room; units without one go to one new part together, or beside the root.
 // Formula: change = slots added at the node and at the ends - slots emptied there.
-// Source: partition/refine/slot_plan.py describes the work arrays.
+// Source: partition/refine/scratch.py describes the work arrays.
 #include <tuple>
 #include <utility>
 
@@ -69,7 +69,7 @@ bool lacks(const Placement& p, const Scratch& s, int64_t other, int64_t num_bits
 // units without a goal, or kGivenUp, and their edges.
 //
 // Most time is spent here. It ends as soon as no new part can take enough of the units without a
-// goal, or neither one can take all of them, nor the root's part those that are left over.
+// goal, or as the root's part has no room for all of them and no new part holds all their ends.
 std::pair<int64_t, int64_t> find_goals(const Placement& p, const Scratch& s, const Limits& limits,
                                        int64_t node, int64_t part, int64_t num_goals,
                                        int64_t emptied, int64_t num_bits) {

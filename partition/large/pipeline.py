@@ -413,12 +413,11 @@ class _Run:
         sizes = np.array([self.placed.size(pile) for pile in self.work["refined"]["piles"]])
         fullest = int((inner + sizes).max())
         if fullest > goal.most_edges:
-            # More memory makes larger windows, of edges that may move, up to a number of these.
-            is_of_memory = goal.window_edges < min(int(sizes.sum()), placement.MOST_VERTICES // 2)
-            helps = is_of_memory and inner.max() <= goal.most_edges
-            is_refined = self.work["refined"]["windows"] > 0
-            advice = "; with more --memory more parts are refined together"
-            advice = advice if helps and is_refined else ""
+            # More memory helps where it makes windows larger, and the edges above may move.
+            can_grow = goal.window_edges < min(int(sizes.sum()), placement.MOST_VERTICES // 2)
+            may_move = self.work["refined"]["windows"] > 0 and inner.max() <= goal.most_edges
+            more = "; with more --memory more parts are refined together"
+            advice = more if can_grow and may_move else ""
             self._note(
                 f"the fullest part holds {fullest} edges, above the {goal.most_edges} that a "
                 f"balance of {self.settings.edge_balance} allows{advice}"

@@ -26,9 +26,10 @@ from distgnn.partition.refine.refinement import (
 # A placement with its work arrays, a graph, and the records.
 BYTES_PER_EDGE = 170
 MOST_CLONES = 0.95 * CLONE_BALANCE
-"""Clones of a part over their mean up to which it takes in more: that falls in later windows."""
+"""Clones of a part over their mean, up to which it takes in more.
 
-
+Less than the balance that is aimed at, since the mean falls in later windows.
+"""
 # Where a part is in more windows than one, passes may end sooner. On a 64th of papers' twin windows
 # took a quarter more time with 0.002, for 1 % fewer rows.
 _LEAST_BY_WANDERING = 0.004

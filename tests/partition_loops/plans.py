@@ -117,7 +117,7 @@ def _find_goals(
     """Give each unit the first goal that holds its other end too and has room for it.
 
     Most time is spent here. It ends as soon as no new part can take enough of the units without a
-    goal. It also ends if neither one can take all of them, nor the root's part those left over.
+    goal. It also ends if the root's part has no room for all, and no new part holds all their ends.
 
     Returns:
         Units without a goal, or GIVEN_UP, and their edges.
