@@ -61,6 +61,24 @@ class EdgeFile:
             stop = min(start + size, self.num_edges)
             yield start, self.src.read(start, stop, src), self.dst.read(start, stop, dst)
 
+    def read(
+        self, start: int, stop: int
+    ) -> tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]:
+        """Read some edges into arrays of their own.
+
+        Args:
+            start: At least 0.
+            stop: One behind the last edge; what is beyond the end of the file is not read.
+
+        Returns:
+            The sources and the destinations.
+
+        Raises:
+            InputError: If the files have become shorter.
+        """
+        stop = min(stop, self.num_edges)
+        return self.src.read(start, stop), self.dst.read(start, stop)
+
 
 def from_array_folder(folder: str | Path) -> EdgeFile:
     """Open the edges of an array folder where they lie.

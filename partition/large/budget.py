@@ -25,7 +25,8 @@ PILE_VERTEX_BYTES, PART_VERTEX_BYTES = 5, 6
 CHUNK_BYTES = 60
 MOST_CHUNK_EDGES = 1 << 22
 # More take longer: what is sorted no longer fits into caches.
-MOST_PILE_EDGES = 1 << 20
+MOST_PILE_EDGES, FEW_PILE_EDGES = 1 << 20, 1 << 16
+_PILES_IN_MEMORY = 3
 # Largest part over the mean: what is to fit has to fit for it.
 SPARE = 1.1
 # While a part is ordered or written.
@@ -107,9 +108,31 @@ def budget_of(source: GraphOnDisk, num_parts: int, memory_bytes: int) -> Budget:
     return Budget(
         free_bytes=free,
         chunk_edges=max(min(free // CHUNK_BYTES, MOST_CHUNK_EDGES), 1),
-        pile_edges=max(min(free // covers.BYTES_PER_EDGE, MOST_PILE_EDGES), 1),
+        pile_edges=_pile_edges(source, free),
         window_edges=min(free // windows.BYTES_PER_EDGE, _most_window_edges(source)),
     )
+
+
+def largest_pile(free_bytes: int) -> int:
+    """Say how many edges a pile may hold.
+
+    Args:
+        free_bytes: Bytes beside the tables of vertices.
+
+    Returns:
+        At least 1.
+    """
+    return max(min(free_bytes // covers.BYTES_PER_EDGE, MOST_PILE_EDGES), 1)
+
+
+def _pile_edges(source: GraphOnDisk, free_bytes: int) -> int:
+    """Say how many edges piles may hold so that covers of two are found while one is placed.
+
+    Those of few edges are no smaller for that: pairs of parts that do not fit into one are split.
+    """
+    each = free_bytes // _PILES_IN_MEMORY - PILE_VERTEX_BYTES * source.edges.num_vertices
+    few = min(FEW_PILE_EDGES, largest_pile(free_bytes))
+    return max(min(each // covers.BYTES_PER_EDGE, MOST_PILE_EDGES), few)
 
 
 def piles_at_once(source: GraphOnDisk, free_bytes: int, pile_edges: int) -> int:

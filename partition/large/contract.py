@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,13 @@ from numpy.typing import NDArray
 
 from distgnn.partition.jit import compiled
 from distgnn.partition.large.rows import RowChunk, RowFile
-from distgnn.partition.large.sort_rows import NUM_BLOCKS, Entries, block_shift, sort_rows
+from distgnn.partition.large.sort_rows import (
+    NUM_BLOCKS,
+    PIECE_ENTRIES,
+    Entries,
+    block_shift,
+    sort_rows,
+)
 
 
 def contract(
@@ -37,10 +42,11 @@ def contract(
         OSError: If the disk is full.
     """
     per_block = np.zeros(NUM_BLOCKS, np.int64)
-    for chunk in rows.chunks():
-        _count(chunk, label, num_clusters, per_block)
+    for piece in rows.slices(PIECE_ENTRIES):
+        _count(piece.first, piece.indptr, label, num_clusters, per_block)
     return sort_rows(
-        _entries(rows, label),
+        rows.slices(PIECE_ENTRIES),
+        lambda piece: _between(rows.read(piece), label),
         per_block,
         num_clusters,
         folder,
@@ -49,19 +55,17 @@ def contract(
     )
 
 
-def _entries(rows: RowFile, label: NDArray[np.int32]) -> Iterator[Entries]:
-    for chunk in rows.chunks():
-        yield _between(chunk, label)
-
-
 @compiled
 def _count(
-    chunk: RowChunk, label: NDArray[np.int32], num_clusters: int, per_block: NDArray[np.int64]
+    first: int,
+    indptr: NDArray[np.int64],
+    label: NDArray[np.int32],
+    num_clusters: int,
+    per_block: NDArray[np.int64],
 ) -> None:
     shift = block_shift(num_clusters)
-    for row in range(chunk.indptr.size - 1):
-        count = chunk.indptr[row + 1] - chunk.indptr[row]
-        per_block[label[chunk.first + row] >> shift] += count
+    for row in range(indptr.size - 1):
+        per_block[label[first + row] >> shift] += indptr[row + 1] - indptr[row]
 
 
 @compiled

@@ -81,7 +81,16 @@ class Piles:
             piles: (num_piles,)
         """
         order, start = group_by_part(number, len(piles))
-        grouped = records[order]
+        self.deal(records[order], start, piles)
+
+    def deal(self, grouped: Records, start: NDArray[np.int64], piles: Sequence[int]) -> None:
+        """Add records to several piles, those of a pile one behind another.
+
+        Args:
+            grouped: (num_records,)
+            start: (num_piles + 1,) int64. Where those of each of `piles` begin.
+            piles: (num_piles,)
+        """
         for k in np.flatnonzero(np.diff(start)).tolist():
             self.append(piles[k], grouped[start[k] : start[k + 1]])
 

@@ -23,6 +23,7 @@ from distgnn.partition.large.budget import (
     Budget,
     budget_of,
     disk_bytes,
+    largest_pile,
     parts_at_once,
     piles_at_once,
     seconds,
@@ -364,7 +365,11 @@ class _Run:
     def place(self) -> None:
         """Split the edges into piles, and place those between parts."""
         root_part = self.work.load("root-part")
-        piles = plan(self.work.load("between"), self.budget.pile_edges)
+        if not self.work["is_split"]:
+            self.work.record(pile_edges=self.budget.pile_edges)
+        # Versions before it was recorded split the edges into as large piles as fit.
+        most = self.work["pile_edges"] or largest_pile(self.budget.free_bytes)
+        piles = plan(self.work.load("between"), most)
         if not self.work["is_split"]:
             self.piles.keep_only(())
             split(

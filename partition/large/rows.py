@@ -12,15 +12,29 @@ from numpy.typing import NDArray
 
 from distgnn.datasets.flat_array import FlatArray, open_flat
 
-CHUNK_ENTRIES = 1 << 22
-"""Entries of a slice, unless a single row has more: 32 MiB with their weights."""
+CHUNK_ENTRIES = 1 << 21
+"""Entries of a slice, unless a single row has more: 16 MiB with their weights."""
 FILES = ("degree.npy", "neighbour.npy", "weight.npy")
 """Files of rows; the first is completed last, so that where it is, all are."""
 _DEGREES_AT_ONCE = 1 << 20
 
 
+class RowSlice(NamedTuple):
+    """Which rows to read.
+
+    Attributes:
+        first: Vertex of the first row.
+        indptr: (num_rows + 1,) int64, from 0.
+        begin: Its first entry in the files.
+    """
+
+    first: int
+    indptr: NDArray[np.int64]
+    begin: int
+
+
 class RowChunk(NamedTuple):
-    """Some rows; the arrays are buffers of the next chunk too.
+    """Some rows.
 
     Attributes:
         first: Vertex of the first row.
@@ -67,25 +81,55 @@ class RowFile:
             num_entries: Most entries of a slice with more than one row.
 
         Yields:
-            Rows, at least one.
+            Rows, at least one; their arrays are buffers of the next chunk too.
 
         Raises:
             InputError: If a file has become shorter.
         """
         neighbour, weight = np.empty(0, np.int32), np.empty(0, np.int32)
-        done = 0
-        for first, indptr in self._slices(num_entries):
-            count = int(indptr[-1])
+        for rows in self.slices(num_entries):
+            count = int(rows.indptr[-1])
             if count > neighbour.size:
                 neighbour, weight = np.empty(count, np.int32), np.ones(count, np.int32)
-            self.neighbour.read(done, done + count, neighbour)
-            if self.weight is not None:
-                self.weight.read(done, done + count, weight)
-            yield RowChunk(first, indptr, neighbour[:count], weight[:count])
-            done += count
+            yield self._read(rows, neighbour[:count], weight[:count])
 
-    def _slices(self, num_entries: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """First vertex, and pointers from 0, of runs of rows."""
+    def read(self, rows: RowSlice) -> RowChunk:
+        """Read some rows into arrays of their own; several threads may at a time.
+
+        Args:
+            rows: Which ones.
+
+        Returns:
+            The rows.
+
+        Raises:
+            InputError: If a file has become shorter.
+        """
+        count = int(rows.indptr[-1])
+        return self._read(rows, np.empty(count, np.int32), np.ones(count, np.int32))
+
+    def _read(
+        self, rows: RowSlice, neighbour: NDArray[np.int32], weight: NDArray[np.int32]
+    ) -> RowChunk:
+        end = rows.begin + neighbour.size
+        self.neighbour.read(rows.begin, end, neighbour)
+        if self.weight is not None:
+            self.weight.read(rows.begin, end, weight)
+        return RowChunk(rows.first, rows.indptr, neighbour, weight)
+
+    def slices(self, num_entries: int) -> Iterator[RowSlice]:
+        """Cut all rows into slices, in order.
+
+        Args:
+            num_entries: Most entries of a slice with more than one row.
+
+        Yields:
+            Slices of at least one row.
+
+        Raises:
+            InputError: If the file of degrees has become shorter.
+        """
+        done = 0
         for first in range(0, self.num_vertices, _DEGREES_AT_ONCE):
             last = min(first + _DEGREES_AT_ONCE, self.num_vertices)
             indptr = np.zeros(last - first + 1, np.int64)
@@ -94,7 +138,9 @@ class RowFile:
             while begin < last - first:
                 end = int(np.searchsorted(indptr, indptr[begin] + num_entries, side="right")) - 1
                 end = max(end, begin + 1)
-                yield first + begin, indptr[begin : end + 1] - indptr[begin]
+                rows = RowSlice(first + begin, indptr[begin : end + 1] - indptr[begin], done)
+                yield rows
+                done += int(rows.indptr[-1])
                 begin = end
 
 

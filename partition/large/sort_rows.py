@@ -7,10 +7,10 @@ The outcome does not depend on the order in which entries come.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,12 @@ NUM_BLOCKS = 1 << 16
 _MOST_BUCKETS = 512
 # Bytes an entry while a bucket is sorted: itself, its column and its weight.
 _SORTING_BYTES = 20
-# Buckets in memory: two that are sorted at a time, and one that is written.
-_SORTING_THREADS, _IN_MEMORY = 2, 3
+# Pieces, and then buckets, in memory: two that are worked on at a time, and one that is written.
+_MOST_THREADS, _IN_MEMORY = 2, 3
+PIECE_ENTRIES = 1 << 20
+"""Entries that are thrown into buckets at a time: about 28 MiB."""
+
+Piece = TypeVar("Piece")
 
 
 class Entries(NamedTuple):
@@ -70,26 +74,34 @@ def rows_of_edges(edges: EdgeFile, folder: Path, *, memory_bytes: int) -> RowFil
             f"most {MOST_VERTICES}; leave out those without edges"
         )
 
+    def count(start: int) -> NDArray[np.int64]:
+        per_block = np.zeros(NUM_BLOCKS, np.int64)
+        for end in edges.read(start, start + PIECE_ENTRIES):
+            _count(end, edges.num_vertices, per_block)
+        return per_block
+
+    starts = range(0, edges.num_edges, PIECE_ENTRIES)
     per_block = np.zeros(NUM_BLOCKS, np.int64)
-    for _, src, dst in edges.chunks():
-        _count(src, edges.num_vertices, per_block)
-        _count(dst, edges.num_vertices, per_block)
+    with in_order(count, starts, _threads()) as counted:
+        for counts in counted:
+            per_block += counts
     return sort_rows(
-        _both_ways(edges), per_block, edges.num_vertices, folder, memory_bytes=memory_bytes
+        range(0, edges.num_edges, PIECE_ENTRIES // 2),
+        lambda start: _both_ways(*edges.read(start, start + PIECE_ENTRIES // 2)),
+        per_block,
+        edges.num_vertices,
+        folder,
+        memory_bytes=memory_bytes,
     )
 
 
-def _both_ways(edges: EdgeFile) -> Iterator[Entries]:
-    for _, src, dst in edges.chunks():
-        is_link = src != dst
-        one, other = src[is_link].astype(np.int32), dst[is_link].astype(np.int32)
-        weight = np.ones(one.size, np.int32)
-        yield Entries(one, other, weight)
-        yield Entries(other, one, weight)
+def _threads() -> int:
+    return min(available_threads(), _MOST_THREADS)
 
 
 def sort_rows(
-    entries: Iterator[Entries],
+    pieces: Iterable[Piece],
+    entries_of: Callable[[Piece], Entries],
     per_block: NDArray[np.int64],
     num_rows: int,
     folder: Path,
@@ -100,7 +112,8 @@ def sort_rows(
     """Sort entries into rows.
 
     Args:
-        entries: In any order.
+        pieces: Pieces of the entries, in any order.
+        entries_of: Makes the entries of a piece; called on several threads at a time.
         per_block: (NUM_BLOCKS,) int64. About how many entries each block of rows will have, see
             `block_of`; it balances the buckets.
         num_rows: At most `MOST_VERTICES`; columns are as many.
@@ -122,10 +135,15 @@ def sort_rows(
     weight_bits = _BITS - (num_rows**2 - 1).bit_length()
     with ExitStack() as stack:
         buckets = stack.enter_context(Buckets(folder, num_buckets, np.dtype(np.int64)))
-        counts = np.zeros(num_buckets, np.int64)
-        for some in entries:
-            packed = _pack(some, (num_rows, weight_bits), bucket_of_block, counts)
-            buckets.append(packed, counts)
+
+        def pack(piece: Piece) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+            counts = np.zeros(num_buckets, np.int64)
+            packing = num_rows, weight_bits
+            return _pack(entries_of(piece), packing, bucket_of_block, counts), counts
+
+        with in_order(pack, pieces, _threads()) as packed:
+            for values, counts in packed:
+                buckets.append(values, counts)
         degrees, columns, *weights = (
             stack.enter_context(FlatWriter(folder / name, np.dtype(np.int32)))
             for name in (FILES if is_merged else FILES[:2])
@@ -138,8 +156,7 @@ def sort_rows(
             packing = num_rows, weight_bits
             return degree, *_unpack(packed, packing, first_row[bucket], degree, is_merged)
 
-        threads = min(available_threads(), _SORTING_THREADS)
-        with in_order(sort, range(num_buckets), threads) as found:
+        with in_order(sort, range(num_buckets), _threads()) as found:
             for arrays in found:
                 # Without weights the last of them is all ones.
                 for writer, array in zip((degrees, columns, *weights), arrays, strict=False):
@@ -177,6 +194,20 @@ def _count(end: NDArray[Any], num_rows: int, per_block: NDArray[np.int64]) -> No
 
 
 @compiled
+def _both_ways(src: NDArray[np.integer[Any]], dst: NDArray[np.integer[Any]]) -> Entries:
+    """Each edge as an entry in two rows; self-loops are left out."""
+    size = 2 * src.size
+    found = Entries(np.empty(size, np.int32), np.empty(size, np.int32), np.ones(size, np.int32))
+    count = 0
+    for k in range(src.size):
+        if src[k] != dst[k]:
+            found.row[count], found.column[count] = src[k], dst[k]
+            found.row[count + 1], found.column[count + 1] = dst[k], src[k]
+            count += 2
+    return Entries(found.row[:count], found.column[:count], found.weight[:count])
+
+
+@compiled
 def _pack(
     entries: Entries,
     packing: tuple[int, int],
@@ -189,8 +220,9 @@ def _pack(
     heaviest = (1 << weight_bits) - 1
     counts[:] = 0
     for k in range(entries.row.size):
-        # An edge that is too heavy for its bits becomes several entries.
-        copies = (entries.weight[k] + heaviest - 1) // heaviest
+        # An edge that is too heavy for its bits becomes several entries; a division takes time.
+        is_one = entries.weight[k] <= heaviest
+        copies = 1 if is_one else (entries.weight[k] + heaviest - 1) // heaviest
         counts[bucket_of_block[entries.row[k] >> shift]] += copies
     place = np.cumsum(counts) - counts
     packed = np.empty(counts.sum(), np.int64)

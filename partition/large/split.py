@@ -13,10 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn.partition.halo import group_by_part
 from distgnn.partition.jit import compiled
 from distgnn.partition.large.clock import Progress, StageProgress
-from distgnn.partition.large.piles import Piles
+from distgnn.partition.large.counts import narrow
+from distgnn.partition.large.piles import Piles, Records
 from distgnn.partition.large.source import GraphOnDisk
+from distgnn.partition.threads import available_threads, in_order
+
+_MOST_THREADS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,19 +95,31 @@ def split(
         root_part: (num_vertices,) int32. Part of each vertex's root.
         plan: Which pile.
         piles: Empty ones.
-        chunk_edges: Edges to read at a time.
+        chunk_edges: Edges to hold at a time.
         progress: Called with one line of text now and then.
     """
     clock = StageProgress("sorting", "edges", source.edges.num_edges, progress)
-    for start, src, dst in source.edges.chunks(chunk_edges):
+    part = narrow(root_part, plan.num_parts)
+    threads = min(available_threads(), _MOST_THREADS)
+    # Each thread has a slice in hand, and one more is written.
+    size = max(chunk_edges // (threads + 1 if threads > 1 else 1), 1)
+
+    def group(start: int) -> tuple[Records, NDArray[np.int64]]:
+        src, dst = source.edges.read(start, start + size)
         records = np.empty(src.size, piles.dtype)
         records["src"] = src
         records["dst"] = dst
         if "edge" in (piles.dtype.names or ()):
             records["edge"] = np.arange(start, start + src.size)
-        pile_of = _piles_of(src, dst, root_part, plan.first, plan.pieces)
-        piles.scatter(pile_of, records, range(plan.num_piles))
-        clock.add(src.size)
+        order, begin = group_by_part(
+            _piles_of(src, dst, part, plan.first, plan.pieces), plan.num_piles
+        )
+        return records[order], begin
+
+    with in_order(group, range(0, source.edges.num_edges, size), threads) as grouped:
+        for records, begin in grouped:
+            piles.deal(records, begin, range(plan.num_piles))
+            clock.add(records.size)
     piles.commit()
     clock.end()
 
@@ -111,13 +128,16 @@ def split(
 def _piles_of(
     src: NDArray[np.integer[Any]],
     dst: NDArray[np.integer[Any]],
-    root_part: NDArray[np.int32],
+    part: NDArray[np.integer[Any]],
     first: NDArray[np.int32],
     pieces: NDArray[np.int32],
 ) -> NDArray[np.int32]:
     pile_of = np.empty(src.size, np.int32)
     for k in range(src.size):
-        one, other = root_part[src[k]], root_part[dst[k]]
-        low = src[k] if one < other else dst[k]
-        pile_of[k] = first[one, other] + low % pieces[one, other]
+        one, other = part[src[k]], part[dst[k]]
+        pile_of[k] = first[one, other]
+        # Few pairs have several; a division takes longer than all the rest.
+        if pieces[one, other] > 1:
+            low = src[k] if one < other else dst[k]
+            pile_of[k] += low % pieces[one, other]
     return pile_of

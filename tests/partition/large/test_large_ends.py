@@ -19,6 +19,7 @@ from distgnn.partition.large import budget, sort_rows
 from distgnn.partition.large.budget import least_bytes
 from distgnn.partition.large.input import SourceText
 from distgnn.partition.large.pipeline import Places, Settings, partition
+from distgnn.partition.large.work import WorkFolder
 from distgnn.partition.large.writing import Writer
 
 
@@ -208,7 +209,7 @@ def test_a_bound_that_more_ranks_on_a_host_cannot_keep_is_an_input_error(
     assert manifest.options["memory_bytes"] == 6 << 30
 
 
-def stop_here(*_: Any) -> None:
+def stop_here(*_: Any, **__: Any) -> None:
     raise StoppedError
 
 
@@ -325,6 +326,47 @@ def test_covers_of_piles_are_found_at_a_time_where_memory_holds_one_more(
     assert budget.piles_at_once(source, 3 * pile - 1, 10**6) == 1
     assert budget.piles_at_once(source, 3 * pile, 10**6) == 2
     assert budget.piles_at_once(source, 1 << 40, 10**6) == 3
+
+
+def test_covers_of_two_piles_are_found_where_memory_holds_few_edges_of_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "available_threads", lambda: 3)
+    source = open_folder(write_folder(tmp_path / "graph", communities(100)))
+    least = least_bytes(source, 4)
+    few = budget.FEW_PILE_EDGES * budget.covers.BYTES_PER_EDGE
+    for more in (3 * few + (1 << 20), 10 * few, 1 << 32):
+        plan = budget.budget_of(source, 4, least + more)
+        assert budget.FEW_PILE_EDGES <= plan.pile_edges <= budget.MOST_PILE_EDGES
+        assert budget.piles_at_once(source, plan.free_bytes, plan.pile_edges) >= 2
+    # As large as there is memory for one, up to a few edges.
+    for more in (0, few // 2, 2 * few):
+        plan = budget.budget_of(source, 4, least + more)
+        fits = budget.largest_pile(plan.free_bytes)
+        assert plan.pile_edges == min(fits, budget.FEW_PILE_EDGES)
+
+
+def test_work_that_a_version_with_other_piles_began_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_folder(tmp_path / "graph", communities(100))
+    monkeypatch.setattr(budget, "MOST_PILE_EDGES", 60)
+    before = run(folder, tmp_path / "before")
+    record = WorkFolder.record
+    # That version did not tell how large its piles were.
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            WorkFolder,
+            "record",
+            lambda work, **facts: None if "pile_edges" in facts else record(work, **facts),
+        )
+        patch.setattr("distgnn.partition.large.pipeline.cover", stop_here)
+        with pytest.raises(StoppedError):
+            run(folder, tmp_path / "out")
+    monkeypatch.setattr(budget, "_pile_edges", lambda *_: 10**6)
+    assert content(run(folder, tmp_path / "out")) == content(before)
+    # Otherwise the same piles would show nothing.
+    assert content(run(folder, tmp_path / "larger")) != content(before)
 
 
 def test_parts_that_are_written_at_a_time_are_those_of_one_after_another(

@@ -11,6 +11,8 @@ import scipy.sparse as sp
 
 from distgnn.datasets import InputError
 from distgnn.datasets.edge_file import EdgeFile, from_array_folder
+from distgnn.partition.large import contract as contracting
+from distgnn.partition.large import sort_rows as sorting
 from distgnn.partition.large.clusters import cluster
 from distgnn.partition.large.coarsest import fits, heaviest_links, part_rows
 from distgnn.partition.large.contract import contract
@@ -104,11 +106,38 @@ def test_weights_beyond_the_bits_of_an_entry_are_added_up(tmp_path: Path) -> Non
     entries = Entries(ends, ends[::-1].copy(), np.array([10**6, 5], np.int32))
     per_block = np.zeros(NUM_BLOCKS, np.int64)
     rows = sort_rows(
-        iter([entries, entries]), per_block, 2**24, tmp_path, memory_bytes=1 << 20, is_merged=True
+        [entries, entries],
+        lambda some: some,
+        per_block,
+        2**24,
+        tmp_path,
+        memory_bytes=1 << 20,
+        is_merged=True,
     )
     assert rows.weight is not None
     assert rows.weight.read(0, 2).tolist() == [2 * 10**6, 10]
     assert rows.neighbour.read(0, 2).tolist() == [2**24 - 1, 0]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_rows_do_not_depend_on_the_number_of_threads(
+    threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    src, dst = random_ends(4, 3000)
+    edges = on_disk(tmp_path / "edges", src, dst, NUM_VERTICES)
+    label = np.arange(NUM_VERTICES, dtype=np.int32) % 30
+    monkeypatch.setattr(sorting, "available_threads", lambda: threads)
+    for module in (sorting, contracting):
+        monkeypatch.setattr(module, "PIECE_ENTRIES", 64)
+    # Buckets hold some tens of entries.
+    rows = rows_of_edges(edges, tmp_path, memory_bytes=3000)
+    assert (as_matrix(rows, 50) != links(src, dst, NUM_VERTICES)).nnz == 0
+    (tmp_path / "merged").mkdir()
+    merged = contract(rows, label, 30, tmp_path / "merged", memory_bytes=3000)
+    member = sp.csr_matrix((np.ones(label.size, np.int64), (label, np.arange(label.size))))
+    expected = (member @ links(src, dst, NUM_VERTICES) @ member.T).tolil()
+    expected.setdiag(0)
+    assert (as_matrix(merged, 50) != expected.tocsr()).nnz == 0
 
 
 def test_too_many_vertices_are_an_input_error(tmp_path: Path) -> None:

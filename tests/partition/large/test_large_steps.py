@@ -13,7 +13,9 @@ from distgnn.datasets.planted import planted
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.groups import ROUNDS, eveners, leveller, windows
 from distgnn.partition.large import clock, refining
-from distgnn.partition.large.counts import count
+from distgnn.partition.large import counts as counting
+from distgnn.partition.large import split as splitting
+from distgnn.partition.large.counts import count, narrow
 from distgnn.partition.large.covers import cover
 from distgnn.partition.large.crew import Crew
 from distgnn.partition.large.piles import Piles, record_of
@@ -92,6 +94,45 @@ def test_covers_of_piles_are_those_of_the_whole(tmp_path: Path) -> None:
         quality = measure(graph, assignment)
         assert quality.halo_rows == measure(graph, at_once).halo_rows
         assert quality.halo_rows_at_destination == at_destination
+
+
+@pytest.mark.parametrize("num_parts", [5, 70000])
+def test_counts_and_piles_do_not_depend_on_the_number_of_threads(
+    num_parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    src, dst = np.random.default_rng(1).integers(0, 300, (2, 4000)).astype(np.int32)
+    graph = Graph(name="g", num_vertices=300, src=src, dst=dst)
+    source = open_folder(write_folder(tmp_path / "graph", graph))
+    root_part = np.random.default_rng(0).integers(0, 5, 300).astype(np.int32)
+    expected = np.zeros((5, 5), np.int64)
+    np.add.at(expected, (root_part[graph.src], root_part[graph.dst]), 1)
+    found = []
+    for threads in (1, 3):
+        for module in (counting, splitting):
+            monkeypatch.setattr(module, "available_threads", lambda count=threads: count)
+            # More parts than 16 bits tell apart, without a table of all their pairs.
+            monkeypatch.setattr(module, "narrow", lambda part, _: narrow(part, num_parts))
+        counts = count(source.edges, root_part, 5, chunk_edges=100, progress=None)
+        assert np.array_equal(counts.between, expected)
+        assert np.array_equal(counts.out_degree, np.bincount(graph.src, minlength=300))
+        assert np.array_equal(counts.in_degree, np.bincount(graph.dst, minlength=300))
+        loops = np.bincount(graph.src[graph.src == graph.dst], minlength=300)
+        assert np.array_equal(counts.self_loops, loops)
+        folder = tmp_path / str(threads)
+        folder.mkdir()
+        planned = plan(counts.between, 200)
+        assert planned.pieces.max() > 1
+        piles = Piles(folder, "pile", record_of(300, has_position=True))
+        split(source, root_part, planned, piles, chunk_edges=100, progress=None)
+        for pile in range(planned.num_piles):
+            ends = [piles.read(pile)[name] for name in ("src", "dst")]
+            one, other = (root_part[end] for end in ends)
+            low = np.where(one < other, *ends)
+            expected_pile = planned.first[one, other] + low % planned.pieces[one, other]
+            assert (expected_pile == pile).all()
+        found.append([piles.read(pile).tobytes() for pile in range(planned.num_piles)])
+    assert found[0] == found[1]
+    assert sum(map(len, found[0])) == graph.num_edges * piles.dtype.itemsize
 
 
 def test_a_pair_that_does_not_fit_is_covered_in_pieces(tmp_path: Path) -> None:
