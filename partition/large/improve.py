@@ -12,8 +12,9 @@ from distgnn.partition.jit import compiled
 from distgnn.partition.large.rows import RowFile
 
 _PASSES = 4
-# Vertices that move in a pass after which another one is not worth its time.
-_FEW_MOVES = 0.002
+# Vertices that move in a pass after which another one is not worth its time: of the twin of
+# ogbn-papers100M the third pass moves 0.02 to 0.2 %, and cuts up to 0.03 % of the edges less.
+_FEW_MOVES = 0.025
 
 
 class VertexWeights(NamedTuple):
