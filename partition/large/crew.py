@@ -25,6 +25,8 @@ from distgnn.partition.threads import in_order
 
 _TASK = f"{CREW}.json"
 _BEGIN, _END = "begin", "end"
+# Marks in a member's file: its name, and that it has locked its byte since.
+_ID, _HOLDS = "id", "holds"
 _MEMBER = CREW + "-{:05d}.json"
 _POLL_S = 0.05
 # Files of other hosts appear late on a network's file system, which looks up names less often.
@@ -77,21 +79,24 @@ class Crew:
         # Those of an interrupted job.
         for path in (self._folder / _TASK, *self._folder.glob(f"{CREW}-[0-9]*")):
             path.unlink(missing_ok=True)
-        others = range(1, self.size)
         deadline_s = time.monotonic() + START_S
-
-        def are_there() -> bool:
-            missing = [rank for rank in others if "id" not in self._member(rank)]
-            if missing and time.monotonic() > deadline_s:
-                raise InputError(
-                    f"rank {missing[0]} was not seen in {str(self._folder)!r} within {START_S:g} "
-                    "s; all ranks must see this folder, so put it on a file system that they share"
-                )
-            return not missing
-
-        self._wait(are_there)
-        self._ids = [self._member(rank)["id"] for rank in others]
+        self._wait(lambda: self._have_all(_ID, deadline_s))
+        self._ids = [self._member(rank)[_ID] for rank in range(1, self.size)]
         self._tell(_BEGIN, [], {})
+        # Only a lock that was seen once tells later that its rank is gone.
+        self._wait(lambda: self._have_all(_HOLDS, deadline_s))
+        for rank in range(1, self.size):
+            self._is_gone(rank)
+
+    def _have_all(self, mark: str, deadline_s: float) -> bool:
+        """Whether the files of all other ranks have a mark; too late, that is an error."""
+        missing = [rank for rank in range(1, self.size) if mark not in self._member(rank)]
+        if missing and time.monotonic() > deadline_s:
+            raise InputError(
+                f"rank {missing[0]} was not seen in {str(self._folder)!r} within {START_S:g} "
+                "s; all ranks must see this folder, so put it on a file system that they share"
+            )
+        return not missing
 
     def share(
         self,
@@ -153,6 +158,7 @@ class Crew:
                     return
                 if not done:  # the first task may have come after the beginning was told
                     self._hold()
+                    _write(self._folder / _MEMBER.format(self.rank), {_ID: own, _HOLDS: True})
                 done, polls = told["number"], 0
                 if told["kind"] != _BEGIN:
                     items = told["items"][self.rank :: self.size]
@@ -178,10 +184,10 @@ class Crew:
     def _say(self, own: str) -> bool:
         """Say that this rank is there, again if rank 0 has begun since; whether that was needed."""
         path = self._folder / _MEMBER.format(self.rank)
-        if not self._folder.is_dir() or _read(path).get("id") == own:
+        if not self._folder.is_dir() or _read(path).get(_ID) == own:
             return False
         with suppress(FileNotFoundError):
-            _write(path, {"id": own})
+            _write(path, {_ID: own})
             return True
         return False
 

@@ -236,6 +236,20 @@ def test_the_first_rank_does_not_wait_for_one_that_was_killed(tmp_path: Path) ->
     del work
 
 
+def test_a_rank_that_was_killed_before_there_was_work_is_missed(tmp_path: Path) -> None:
+    work = WorkFolder(tmp_path / "work", {})
+    other = holder(work.folder)
+    crew = Crew(work.folder, 0, 2)
+    try:
+        # Once this ends, the other rank has locked its byte, and this one has seen it.
+        crew.begin()
+    finally:
+        other.kill()
+        other.communicate()
+    with pytest.raises(InputError, match=r"^rank 1 ended before its share of the work was done"):
+        crew.share("x", [0, 1], lambda item: None, is_done=lambda item: item == 0)
+
+
 def on_threads(folder: Path, size: int, lead: Callable[[Crew], None]) -> list[list[Any]]:
     """Let rank 0 lead, and the others note the items of their tasks."""
     done: list[list[Any]] = [[] for _ in range(size)]
