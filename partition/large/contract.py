@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.partition.jit import compiled
-from distgnn.partition.large.rows import RowChunk, RowFile
+from distgnn.partition.large.rows import RowChunk, RowFile, RowSlice
 from distgnn.partition.large.sort_rows import (
     NUM_BLOCKS,
     PIECE_ENTRIES,
@@ -42,10 +43,10 @@ def contract(
         OSError: If the disk is full.
     """
     per_block = np.zeros(NUM_BLOCKS, np.int64)
-    for piece in rows.slices(PIECE_ENTRIES):
+    for piece in _pieces(rows):
         _count(piece.first, piece.indptr, label, num_clusters, per_block)
     return sort_rows(
-        rows.slices(PIECE_ENTRIES),
+        _pieces(rows),
         lambda piece: _between(rows.read(piece), label),
         per_block,
         num_clusters,
@@ -53,6 +54,18 @@ def contract(
         memory_bytes=memory_bytes,
         is_merged=True,
     )
+
+
+def _pieces(rows: RowFile) -> Iterator[RowSlice]:
+    """Slices of rows, those of a hub cut into several."""
+    for first, indptr, begin in rows.slices(PIECE_ENTRIES):
+        size = int(indptr[-1])
+        if size <= PIECE_ENTRIES:
+            yield RowSlice(first, indptr, begin)
+            continue
+        for done in range(0, size, PIECE_ENTRIES):
+            some = np.array([0, min(PIECE_ENTRIES, size - done)])
+            yield RowSlice(first, some, begin + done)
 
 
 @compiled

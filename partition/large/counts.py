@@ -87,7 +87,7 @@ def narrow(root_part: NDArray[np.int32], num_parts: int) -> NDArray[np.integer[A
     Returns:
         (num_vertices,) uint16; the same table where there are too many parts for that.
     """
-    return root_part.astype(np.uint16) if num_parts <= _MOST_UINT16 else root_part
+    return root_part.astype(np.uint16) if num_parts <= _MOST_UINT16 + 1 else root_part
 
 
 @compiled

@@ -158,7 +158,8 @@ class Crew:
                     return
                 if not done:  # the first task may have come after the beginning was told
                     self._hold()
-                    _write(self._folder / _MEMBER.format(self.rank), {_ID: own, _HOLDS: True})
+                    with suppress(FileNotFoundError):  # rank 0 has ended, and removed the folder
+                        _write(self._folder / _MEMBER.format(self.rank), {_ID: own, _HOLDS: True})
                 done, polls = told["number"], 0
                 if told["kind"] != _BEGIN:
                     items = told["items"][self.rank :: self.size]

@@ -115,7 +115,7 @@ def sort_rows(
         pieces: Pieces of the entries, in any order.
         entries_of: Makes the entries of a piece; called on several threads at a time.
         per_block: (NUM_BLOCKS,) int64. About how many entries each block of rows will have, see
-            `block_of`; it balances the buckets.
+            `block_shift`; it balances the buckets.
         num_rows: At most `MOST_VERTICES`; columns are as many.
         folder: Where files are written: at most 8 bytes an entry besides the rows.
         memory_bytes: Bytes that sorting may take.

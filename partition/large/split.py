@@ -102,7 +102,7 @@ def split(
     part = narrow(root_part, plan.num_parts)
     threads = min(available_threads(), _MOST_THREADS)
     # Each thread has a slice in hand, and one more is written.
-    size = max(chunk_edges // (threads + 1 if threads > 1 else 1), 1)
+    size = max(chunk_edges // (threads + 1), 1)
 
     def group(start: int) -> tuple[Records, NDArray[np.int64]]:
         src, dst = source.edges.read(start, start + size)

@@ -346,20 +346,23 @@ def test_covers_of_two_piles_are_found_where_memory_holds_few_edges_of_each(
         assert plan.pile_edges == min(fits, budget.FEW_PILE_EDGES)
 
 
-def test_work_that_a_version_with_other_piles_began_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_work_that_was_begun_with_other_piles_goes_on(
+    is_recorded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = write_folder(tmp_path / "graph", communities(100))
-    monkeypatch.setattr(budget, "MOST_PILE_EDGES", 60)
+    folder, record = write_folder(tmp_path / "graph", communities(100)), WorkFolder.record
+
+    def forget(work: WorkFolder, **facts: Any) -> None:
+        """Record no size of piles, like versions that split edges into as large ones as fit."""
+        if "pile_edges" not in facts:
+            record(work, **facts)
+
+    monkeypatch.setattr(budget, "_pile_edges", lambda *_: 60)
     before = run(folder, tmp_path / "before")
-    record = WorkFolder.record
-    # That version did not tell how large its piles were.
     with monkeypatch.context() as patch:
-        patch.setattr(
-            WorkFolder,
-            "record",
-            lambda work, **facts: None if "pile_edges" in facts else record(work, **facts),
-        )
+        if not is_recorded:
+            patch.setattr(WorkFolder, "record", forget)
+            monkeypatch.setattr(budget, "MOST_PILE_EDGES", 60)
         patch.setattr("distgnn.partition.large.pipeline.cover", stop_here)
         with pytest.raises(StoppedError):
             run(folder, tmp_path / "out")
