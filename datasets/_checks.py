@@ -41,6 +41,23 @@ def _names(value: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
+def check_unmasked(fields: Mapping[str, Any]) -> None:
+    """Refuse masked values: what is hidden below them would be taken for data.
+
+    Args:
+        fields: The fields as they were given.
+
+    Raises:
+        InputError: If a value of an array is masked.
+    """
+    for name, value in fields.items():
+        if isinstance(value, np.ma.MaskedArray) and (count := np.ma.count_masked(value)):
+            raise InputError(
+                f"{name} has {count} masked values, below which arbitrary numbers lie; replace "
+                f"them, for instance by numpy.ma.filled({name}, 0)"
+            )
+
+
 def vertex_count(value: Any) -> int:
     """Return the number of vertices as a positive int."""
     try:

@@ -84,6 +84,7 @@ class Graph:
         Raises:
             InputError: If a field has the wrong shape or dtype or a value out of range.
         """
+        _checks.check_unmasked(vars(self))
         self._set("num_vertices", _checks.vertex_count(self.num_vertices))
         src, dst = _checks.edges(self.src, self.dst, self.num_vertices)
         self._set("src", src)

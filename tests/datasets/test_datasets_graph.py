@@ -348,3 +348,20 @@ def test_a_graph_of_a_graph_is_the_same(kind: str) -> None:
     assert again.labels.dtype == graph.labels.dtype
     np.testing.assert_array_equal(again.labels, graph.labels)
     assert again.is_regression == graph.is_regression == (kind in ("column", "regression"))
+
+
+@pytest.mark.parametrize("name", ["src", "features", "labels", "edge_weight"])
+def test_masked_values_are_refused_and_arrays_that_mask_nothing_are_taken(name: str) -> None:
+    values: Any = {
+        "src": np.array([0, 1, 2]),
+        "features": np.eye(3, dtype=np.float32),
+        "labels": LABELS,
+        "edge_weight": np.ones(3, np.float32),
+    }
+    taken = getattr(make(**{name: np.ma.array(values[name])}), name)
+    assert np.array_equal(taken, values[name])
+    hidden = np.zeros(values[name].shape, np.bool_)
+    hidden.flat[0] = True
+    sentence = f"^{name} has 1 masked values, below which arbitrary numbers lie; replace them, "
+    with pytest.raises(InputError, match=sentence):
+        make(**{name: np.ma.array(values[name], mask=hidden)})
