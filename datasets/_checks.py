@@ -51,7 +51,9 @@ def check_unmasked(fields: Mapping[str, Any]) -> None:
         InputError: If a value of an array is masked.
     """
     for name, value in fields.items():
-        if isinstance(value, np.ma.MaskedArray) and (count := np.ma.count_masked(value)):
+        if isinstance(value, np.ma.MaskedArray) and (
+            count := np.count_nonzero(np.ma.getmaskarray(value))
+        ):
             raise InputError(
                 f"{name} has {count} masked values, below which arbitrary numbers lie; replace "
                 f"them, for instance by numpy.ma.filled({name}, 0)"
