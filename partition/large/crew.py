@@ -27,6 +27,10 @@ _TASK = f"{CREW}.json"
 _BEGIN, _END = "begin", "end"
 # Marks in a member's file: its name, and that it has locked its byte since.
 _ID, _HOLDS = "id", "holds"
+_IS_GONE = (
+    "ended before its share of the work was done; see what it said, and run the same command "
+    "again, which continues"
+)
 _MEMBER = CREW + "-{:05d}.json"
 _POLL_S = 0.05
 # Files of other hosts appear late on a network's file system, which looks up names less often.
@@ -79,24 +83,29 @@ class Crew:
         # Those of an interrupted job.
         for path in (self._folder / _TASK, *self._folder.glob(f"{CREW}-[0-9]*")):
             path.unlink(missing_ok=True)
-        deadline_s = time.monotonic() + START_S
-        self._wait(lambda: self._have_all(_ID, deadline_s))
+        self._wait_for(
+            _ID,
+            f"was not seen in {str(self._folder)!r} within {START_S:g} s; all ranks must see this "
+            "folder, so put it on a file system that they share",
+        )
         self._ids = [self._member(rank)[_ID] for rank in range(1, self.size)]
         self._tell(_BEGIN, [], {})
         # Only a lock that was seen once tells later that its rank is gone.
-        self._wait(lambda: self._have_all(_HOLDS, deadline_s))
+        self._wait_for(_HOLDS, _IS_GONE)
         for rank in range(1, self.size):
             self._is_gone(rank)
 
-    def _have_all(self, mark: str, deadline_s: float) -> bool:
-        """Whether the files of all other ranks have a mark; too late, that is an error."""
-        missing = [rank for rank in range(1, self.size) if mark not in self._member(rank)]
-        if missing and time.monotonic() > deadline_s:
-            raise InputError(
-                f"rank {missing[0]} was not seen in {str(self._folder)!r} within {START_S:g} "
-                "s; all ranks must see this folder, so put it on a file system that they share"
-            )
-        return not missing
+    def _wait_for(self, mark: str, sentence: str) -> None:
+        """Wait until the files of all other ranks have a mark; too long, that is an error."""
+        deadline_s = time.monotonic() + START_S
+
+        def have_all() -> bool:
+            missing = [rank for rank in range(1, self.size) if mark not in self._member(rank)]
+            if missing and time.monotonic() > deadline_s:
+                raise InputError(f"rank {missing[0]} {sentence}")
+            return not missing
+
+        self._wait(have_all)
 
     def share(
         self,
@@ -236,10 +245,7 @@ class Crew:
                 if sentence := self._member(rank).get("failed"):
                     raise InputError(f"rank {rank}: {sentence}")
                 if is_gone and not is_over():
-                    raise InputError(
-                        f"rank {rank} ended before its share of the work was done; see what it "
-                        "said, and run the same command again, which continues"
-                    )
+                    raise InputError(f"rank {rank} {_IS_GONE}")
             polls += 1
             time.sleep(_POLL_S if polls < _QUICK_POLLS else _SLOW_POLL_S)
 

@@ -250,6 +250,33 @@ def test_a_rank_that_was_killed_before_there_was_work_is_missed(tmp_path: Path) 
         crew.share("x", [0, 1], lambda item: None, is_done=lambda item: item == 0)
 
 
+def test_a_rank_that_says_no_more_than_its_name_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_over, other, tell = threading.Event(), Crew(tmp_path, 1, 2), Crew._tell
+
+    def tell_in_a_hurry(crew: Crew, *given: Any) -> None:
+        monkeypatch.setattr(crew_module, "START_S", 0.2)
+        tell(crew, *given)
+
+    monkeypatch.setattr(Crew, "_tell", tell_in_a_hurry)
+
+    def keep_saying() -> None:
+        while not is_over.is_set():
+            other._say("here")
+            time.sleep(0.01)
+
+    saying = threading.Thread(target=keep_saying)
+    saying.start()
+    crew = Crew(tmp_path, 0, 2)
+    try:
+        with pytest.raises(InputError, match=r"^rank 1 ended before its share of the work was"):
+            crew.begin()
+    finally:
+        is_over.set()
+        saying.join()
+
+
 def on_threads(folder: Path, size: int, lead: Callable[[Crew], None]) -> list[list[Any]]:
     """Let rank 0 lead, and the others note the items of their tasks."""
     done: list[list[Any]] = [[] for _ in range(size)]
