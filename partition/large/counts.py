@@ -16,7 +16,7 @@ from distgnn.partition.large.work import WorkFolder
 from distgnn.partition.threads import available_threads, in_order
 
 _MOST_INT32 = np.iinfo(np.int32).max
-_MOST_UINT16 = np.iinfo(np.uint16).max
+_PARTS_IN_16_BITS = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ def narrow(root_part: NDArray[np.int32], num_parts: int) -> NDArray[np.integer[A
     Returns:
         (num_vertices,) uint16; the same table where there are too many parts for that.
     """
-    return root_part.astype(np.uint16) if num_parts <= _MOST_UINT16 + 1 else root_part
+    return root_part.astype(np.uint16) if num_parts <= _PARTS_IN_16_BITS else root_part
 
 
 @compiled

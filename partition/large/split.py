@@ -21,6 +21,7 @@ from distgnn.partition.large.piles import Piles, Records
 from distgnn.partition.large.source import GraphOnDisk
 from distgnn.partition.threads import available_threads, in_order
 
+# Their slices are appended by the caller's thread; more were not measured.
 _MOST_THREADS = 2
 
 
