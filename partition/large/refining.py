@@ -31,7 +31,7 @@ from distgnn.partition.refine.refinement import CLONE_BALANCE
 TASK = "refine"
 """Name of the task of which each item is a window."""
 # Rounds of windows for parts with too many clones, and what is recorded before the first one.
-_EVEN_ROUNDS = 6
+_EVEN_ROUNDS = 3
 _NOTHING_EVENED: dict[str, Any] = {"peaks": [], "num_even": None}
 
 

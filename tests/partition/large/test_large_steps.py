@@ -135,6 +135,14 @@ def test_counts_and_piles_do_not_depend_on_the_number_of_threads(
     assert sum(map(len, found[0])) == graph.num_edges * piles.dtype.itemsize
 
 
+@pytest.mark.parametrize(("num_parts", "kind"), [(65536, np.uint16), (65537, np.int32)])
+def test_the_last_part_has_its_number_in_a_narrow_table(num_parts: int, kind: type) -> None:
+    root_part = np.array([0, num_parts - 1], np.int32)
+    found = narrow(root_part, num_parts)
+    assert found.dtype == kind
+    assert found.tolist() == root_part.tolist()
+
+
 def test_a_pair_that_does_not_fit_is_covered_in_pieces(tmp_path: Path) -> None:
     graph = planted(num_vertices=300, num_classes=6, seed=2)
     root_part = np.random.default_rng(0).integers(0, 2, 300).astype(np.int32)
@@ -222,9 +230,13 @@ def test_leaves_of_a_crowded_part_go_where_the_other_ends_of_their_edges_are(
     monkeypatch.setattr(refining, "windows", lambda *_: planned)
     cut = refining.Cut(placed=placed, root_part=root_part, between=between)
     refining.begin(work, cut)
-    before = np.array(work["refined"]["clones"])
+    before, state = np.array(work["refined"]["clones"]), work["refined"]
     assert before.max() > 1.5 * before.mean()
     limits = refining.RefineLimits(most_edges=110, more_rows=0, window_edges=10**6)
+    for rounds in (0, refining._EVEN_ROUNDS - 1, refining._EVEN_ROUNDS):
+        work.record(refined={**state, "peaks": [10**6] * rounds})
+        assert bool(refining._crowded(work, cut, limits)) == (rounds < refining._EVEN_ROUNDS)
+    work.record(refined=state)
     refining.refine(work, cut, limits, Crew(work.folder), None)
     after = np.array(work["refined"]["clones"])
     assert after.max() <= 1.5 * after.mean()
