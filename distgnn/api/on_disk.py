@@ -67,9 +67,16 @@ def stays_on_disk(asked: PartitionOptions) -> bool:
     in_memory = ["--out-of-core off"] if wish == OFF else given
     if unused and in_memory:
         raise InputError(f"{unused[0]} takes no effect with {in_memory[0]}; leave one of them out")
-    if wish != AUTO or given:
+    if wish != AUTO:
         return bool(wish == ON)
-    if is_begun(_work(asked)) or not _fits(asked):
+    if given:
+        _tell_why_in_memory(asked, given[0])
+        return False
+    if is_begun(_work(asked)):
+        return True
+    shortage = _shortage(asked)
+    if shortage:
+        asked.say(f"out of core: {shortage}")
         return True
     if unused:
         asked.say(
@@ -77,6 +84,24 @@ def stays_on_disk(asked: PartitionOptions) -> bool:
             "disk"
         )
     return False
+
+
+def _tell_why_in_memory(asked: PartitionOptions, flag: str) -> None:
+    """Say so where the edges would stay on disk without a flag."""
+    from distgnn.partition.large.work import is_begun
+
+    if is_begun(_work(asked)):
+        asked.say(
+            f"in memory because of {flag}; what '{_work(asked)}' holds goes on without that flag"
+        )
+    # Other methods take other memory, and `auto` chooses one that fits.
+    elif asked.method is None and asked.assignment is None:
+        shortage = _shortage(asked)
+        if shortage:
+            asked.say(
+                f"in memory because of {flag}, although {shortage}; without that flag the edges "
+                "stay on disk"
+            )
 
 
 def _value(asked: PartitionOptions, name: str) -> object:
@@ -102,25 +127,25 @@ def _work(asked: PartitionOptions) -> Path:
     return Path(asked.work).absolute() if asked.work else out.with_name(f"{out.name}.work")
 
 
-def _fits(asked: PartitionOptions) -> bool:
-    """Return whether the default method would fit into memory; note it if not."""
+def _shortage(asked: PartitionOptions) -> str:
+    """Say what the default method would take if it does not fit into memory; else nothing."""
     from distgnn.partition.methods.auto import NEEDS, USABLE_FRACTION
 
     source = asked.source.located(asked.say).source
     if not is_path(source):
-        return True
+        return ""
     num_vertices, num_edges = _numbers(Path(source))
     num_edges *= 1 + asked.source.undirected  # reverses are added
     # Whether edges go both ways, so that METIS takes less, is not known before they are read.
     cutting = NEEDS[0].bytes(num_vertices, num_edges) + _GRAPH_EDGE_BYTES * num_edges
     needed = max(cutting, _READING_EDGE_BYTES * num_edges)
     available = asked.memory or USABLE_FRACTION * available_memory()
-    if needed > available:
-        asked.say(
-            f"out of core: {NEEDS[0].method} takes about {needed / 2**30:.1f} GiB of the "
-            f"{available / 2**30:.1f} GiB that it may"
-        )
-    return bool(needed <= available)
+    if needed <= available:
+        return ""
+    return (
+        f"{NEEDS[0].method} takes about {needed / 2**30:.1f} GiB of the "
+        f"{available / 2**30:.1f} GiB that it may"
+    )
 
 
 def _numbers(source: Path) -> tuple[int, int]:

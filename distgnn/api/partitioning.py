@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import time
@@ -127,6 +128,7 @@ def make_partition(asked: PartitionOptions, *, is_shared: bool = False) -> Manif
             raise InputError(f"{name} must be one of {shown}, got '{value}'")
     if asked.parts < 1:
         raise InputError(f"--parts must be at least 1, got {asked.parts}")
+    _check_pairs(asked.parts)
     parts = given_parts(asked)
     is_on_disk = asked.source.graph is None and stays_on_disk(asked)
     if not (is_on_disk and is_finishing(asked)):
@@ -135,6 +137,19 @@ def make_partition(asked: PartitionOptions, *, is_shared: bool = False) -> Manif
         # Ranks meet in the work folder alone: from now on the first says what is wrong.
         early.end()
     return partition_on_disk(asked, launch) if is_on_disk else _in_memory(asked, parts)
+
+
+def _check_pairs(num_parts: int) -> None:
+    """Refuse numbers of parts of which the pairs alone do not fit into memory."""
+    from distgnn.partition.quality import PAIR_BYTES
+
+    needed, free = PAIR_BYTES * num_parts**2, available_memory()
+    if needed > free:
+        raise InputError(
+            f"--parts {num_parts} takes about {needed / 2**30:.1f} GiB for counts of rows between "
+            f"each two parts, but {free / 2**30:.1f} GiB are free; use at most "
+            f"{math.isqrt(free // PAIR_BYTES)}"
+        )
 
 
 def _in_memory(asked: PartitionOptions, parts: NDArray[Any] | None) -> Manifest:

@@ -18,7 +18,8 @@ def add_disk_arguments(parser: argparse.ArgumentParser) -> None:
         choices=(AUTO, ON, OFF),
         default=AUTO,
         help="leave the edges on disk; auto does so for folders of arrays and edge lists for which "
-        "the default method would not fit into memory; with on, ranks that mpirun starts share the "
+        "the default method would not fit into memory, unless a flag is given that needs them "
+        "there, such as --quality; with on, ranks that mpirun starts share the "
         "work (default: %(default)s)",
     )
     parser.add_argument(

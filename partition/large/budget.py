@@ -12,6 +12,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.partition.groups import ROUNDS
 from distgnn.partition.large import covers, ordering, windows, writing
 from distgnn.partition.large.source import GraphOnDisk
+from distgnn.partition.quality import PAIR_BYTES
 from distgnn.partition.refine import placement
 from distgnn.partition.threads import MOST_THREADS, affordable_threads, available_threads
 
@@ -80,7 +81,7 @@ def least_bytes(source: GraphOnDisk, num_parts: int) -> int:
         Bytes.
     """
     # Two parts at a time are refined; of their edges, those inside them stay on disk.
-    return _tables_bytes(source) + _part_bytes(source, num_parts)
+    return _tables_bytes(source, num_parts) + _part_bytes(source, num_parts)
 
 
 def budget_of(source: GraphOnDisk, num_parts: int, memory_bytes: int) -> Budget:
@@ -99,12 +100,14 @@ def budget_of(source: GraphOnDisk, num_parts: int, memory_bytes: int) -> Budget:
     """
     least = least_bytes(source, num_parts)
     if memory_bytes < least:
+        is_for_pairs = PAIR_BYTES * num_parts**2 > _part_bytes(source, num_parts)
         raise InputError(
             f"{memory_bytes / 2**30:.2f} GiB of memory are not enough for {num_parts} parts of "
             f"{source.edges.num_vertices} vertices and {source.edges.num_edges} edges, which take "
-            f"{least / 2**30:.2f} GiB; allow more memory or ask for more parts"
+            f"{least / 2**30:.2f} GiB; allow more memory or ask for "
+            f"{'fewer' if is_for_pairs else 'more'} parts"
         )
-    free = memory_bytes - _tables_bytes(source)
+    free = memory_bytes - _tables_bytes(source, num_parts)
     return Budget(
         free_bytes=free,
         chunk_edges=max(min(free // CHUNK_BYTES, MOST_CHUNK_EDGES), 1),
@@ -227,8 +230,9 @@ def seconds(
     return num_edges * other + cut + deal_bytes * DEAL_BYTE_S
 
 
-def _tables_bytes(source: GraphOnDisk) -> int:
-    return FIXED_BYTES + VERTEX_BYTES * source.edges.num_vertices + _data_bytes(source)
+def _tables_bytes(source: GraphOnDisk, num_parts: int) -> int:
+    vertices = VERTEX_BYTES * source.edges.num_vertices + _data_bytes(source)
+    return FIXED_BYTES + vertices + PAIR_BYTES * num_parts**2
 
 
 def _dense_features(source: GraphOnDisk) -> int:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import uuid
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -210,6 +211,33 @@ def test_reverses_that_are_to_be_added_count_where_edges_are_to_fit(here):
         source = SourceOptions("e.parquet", undirected=is_undirected)
         asked = PartitionOptions(source, 2, "p", print, memory=needed - 1)
         assert stays_on_disk(asked) == is_undirected
+
+
+def test_a_flag_that_keeps_a_large_graph_in_memory_is_told(here, monkeypatch):
+    write_edges(here / "e.parquet", 5000)
+    monkeypatch.setattr("distgnn.api.on_disk.available_memory", lambda: 1 << 19)
+    said = []
+    asked = PartitionOptions(SourceOptions("e.parquet"), 2, "p", said.append, quality="fast")
+    assert not stays_on_disk(asked)
+    (line,) = said
+    assert line.startswith("in memory because of --quality, although metis takes about 0.0 GiB of")
+    assert not stays_on_disk(replace(asked, quality=None, method="auto"))
+    assert said == [line]
+    (here / "p.work").mkdir()
+    (here / "p.work" / "state.json").write_text("{}")
+    assert not stays_on_disk(asked)
+    assert said[1] == (
+        f"in memory because of --quality; what '{here / 'p.work'}' holds goes on without that flag"
+    )
+
+
+@pytest.mark.parametrize("parts", [3000, 1 << 20])
+def test_parts_of_which_the_pairs_do_not_fit_are_refused(parts, distgnn, monkeypatch):
+    monkeypatch.setattr("distgnn.api.partitioning.available_memory", lambda: 1 << 30)
+    outcome = distgnn("partition", "cora", "--parts", str(parts), "--out", "p")
+    assert outcome.status == 2
+    assert f"--parts {parts} takes about" in outcome.err
+    assert outcome.err.strip().endswith("GiB are free; use at most 2317")
 
 
 @pytest.mark.parametrize("flags", [("--memory", "1GiB"), ("--work", "w")])
