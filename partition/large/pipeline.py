@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import errno
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ from distgnn.partition.large.work import MOVED, PARTS, WorkFolder, is_complete
 from distgnn.partition.large.writing import Writer, leaf_counts, tables_of
 from distgnn.partition.quality import Quality, quality_of, train_balance
 from distgnn.partition.refine import placement
-from distgnn.partition.refine.refinement import EDGE_BALANCE
+from distgnn.partition.refine.refinement import EDGE_BALANCE, most_edges
 
 METHOD = "out-of-core"
 PILES = ("pile", "placed")
@@ -148,7 +148,7 @@ def partition(
         run.relate()
         return run.write(given)
     except InputError as error:
-        if isinstance(error, _LacksDiskError) and work["arrays"] == str(work.path(ARRAYS)):
+        if isinstance(error, _LacksRoomError) and work["arrays"] == str(work.path(ARRAYS)):
             raise InputError(
                 f"{error}; the same command goes on from {str(places.work)!r}, where the edges are "
                 "that it has read"
@@ -159,10 +159,7 @@ def partition(
             work.remove()
         raise
     except OSError as error:
-        raise InputError(
-            f"partitioning cannot continue: {error.strerror or error}; make room and run the same "
-            f"command again, it continues from {str(places.work)!r}"
-        ) from error
+        raise InputError(f"partitioning cannot continue: {_sentence(error, places)}") from error
     finally:
         crew.end()
 
@@ -203,13 +200,28 @@ def assist(given: Callable[[], SourceText], places: Places, crew: Crew) -> None:
                 for part in task.items:
                     writer.write_inner(part, piles, placed, task.facts["piles"][part])
     except OSError as error:
-        sentence = f"{error.strerror or error}; make room and run the same command again"
+        sentence = _sentence(error, places)
         crew.fail(sentence)
         raise InputError(sentence) from error
     except BaseException as error:
         # Whatever it is, rank 0 waits for this one.
         crew.fail(str(error) or type(error).__name__)
         raise
+
+
+def _sentence(error: OSError, places: Places) -> str:
+    """Say what the system refused, and what to do."""
+    # numpy gives no number where less was written than asked for.
+    if error.errno in (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return (
+            f"{error.strerror or error}; make room and run the same command again, it continues "
+            f"from {str(places.work)!r}"
+        )
+    name = "" if error.filename is None else f": {str(error.filename)!r}"
+    return (
+        f"{error.strerror or error}{name}; mend that and run the same command again, or remove "
+        f"{str(places.work)!r} to start again"
+    )
 
 
 def _writer(source: GraphOnDisk, work: WorkFolder) -> Writer:
@@ -242,8 +254,8 @@ def _check_apart(places: Places) -> None:
         )
 
 
-class _LacksDiskError(InputError):
-    """The disk lacks room, which can be made without changing what is asked for."""
+class _LacksRoomError(InputError):
+    """Disk or memory lack room, which can be made without changing what is asked for."""
 
 
 class _Run:
@@ -265,11 +277,10 @@ class _Run:
             )
         self.source, self.places, self.settings, self.work = source, places, settings, work
         self.crew, self.progress = crew, progress
-        if self.work["memory_bytes"] is None:
-            self.work.record(memory_bytes=settings.memory_bytes)
-        self.memory_bytes = int(self.work["memory_bytes"])
+        self.memory_bytes = int(self.work["memory_bytes"] or settings.memory_bytes)
         self._check_memory()
-        self.budget: Budget = budget_of(source, settings.num_parts, self.memory_bytes)
+        self.budget = self._divided()
+        self.work.record(memory_bytes=self.memory_bytes)
         dtype = record_of(source.edges.num_vertices, has_position=source.has_edge_values)
         self.piles, self.placed = (Piles(places.work, name, dtype) for name in PILES)
         disk = self._check_disk(dtype.itemsize)
@@ -295,6 +306,15 @@ class _Run:
             deal_bytes=0 if self.work["is_dealt"] else self.source.features_bytes,
         )
         return f"{time_s / 3600:.1f} hours" if time_s > 3600 else f"{time_s / 60:.1f} minutes"
+
+    def _divided(self) -> Budget:
+        """Divide the memory; a bound that nobody gave may be another one next time."""
+        try:
+            return budget_of(self.source, self.settings.num_parts, self.memory_bytes)
+        except InputError as error:
+            if self.settings.is_memory_given:
+                raise
+            raise _LacksRoomError(str(error)) from error
 
     def _check_memory(self) -> None:
         """Refuse a bound of an interrupted run that more ranks on a host cannot keep together."""
@@ -322,7 +342,7 @@ class _Run:
         needed = disk_bytes(self.source, record_bytes, self.settings.num_parts)
         free = shutil.disk_usage(self.places.work).free + _taken(self.work)
         if needed > free:
-            raise _LacksDiskError(
+            raise _LacksRoomError(
                 f"partitioning takes about {needed / 2**30:.1f} GiB of disk for "
                 f"{str(self.places.work)!r} and {str(target)!r}, but {free / 2**30:.1f} GiB are "
                 "free; make room or choose another disk"
@@ -401,11 +421,10 @@ class _Run:
         cut = Cut(placed=self.placed, root_part=root_part, between=between)
         begin(self.work, cut)
         if self.settings.is_refining:
-            mean = self.source.edges.num_edges / self.settings.num_parts
-            most = math.floor(self.settings.edge_balance * mean)
+            num_edges, num_parts = self.source.edges.num_edges, self.settings.num_parts
             rows_at_destination, rows = self.work["covered"][2], self.work["refined"]["before"]
             goal = RefineLimits(
-                most_edges=max(most, math.ceil(mean)),
+                most_edges=most_edges(num_edges, num_parts, self.settings.edge_balance),
                 more_rows=max(rows_at_destination - rows, 0),
                 window_edges=self.budget.window_edges,
             )
@@ -478,6 +497,7 @@ class _Run:
         writer.write_parts(self.piles, self.placed, pile_of, self.crew, clock, threads=threads)
         clock.end()
         written = writer.write_exchange(self.progress)
+        self._check_edges(sum(one.counts.num_edges for one in written))
         manifest = manifest_of(
             self.source.vertices,
             [one.counts for one in written],
@@ -500,6 +520,16 @@ class _Run:
         self.work.record(**{MOVED: manifest.fingerprint})
         replace(folder, self.places.directory.absolute(), self.work.folder)
         return _finish(self.work, self.places.directory)
+
+    def _check_edges(self, num_written: int) -> None:
+        """Refuse if a pile was lost: one without a file is one without edges."""
+        num_edges = self.source.edges.num_edges
+        if num_written != num_edges:
+            raise InputError(
+                f"the parts in {str(self.work.folder)!r} hold {num_written} edges, but the graph "
+                f"has {num_edges}: files of the folder were lost or changed; remove it to start "
+                "again"
+            )
 
     def _options(self) -> dict[str, Any]:
         return {

@@ -280,6 +280,58 @@ def test_an_edge_list_that_was_read_stays_where_disk_is_lacking(
     assert (tmp_path / "out.work" / "source" / "src.npy").exists()
 
 
+def test_an_edge_list_that_was_read_stays_where_memory_is_lacking(tmp_path: Path) -> None:
+    file = tmp_path / "e.csv"
+    file.write_text("".join(f"{k},{(k + 1) % 50}\n" for k in range(50)))
+
+    def cut(memory_bytes: int) -> Any:
+        return partition(
+            SourceText(source=str(file)),
+            Places(directory=tmp_path / "out", work=tmp_path / "out.work"),
+            Settings(num_parts=2, memory_bytes=memory_bytes, is_memory_given=False),
+            choose_roots=roots_by_metis,
+        )
+
+    with pytest.raises(
+        InputError, match=r"are not enough for 2 parts .*; the same command goes on"
+    ):
+        cut(1 << 20)
+    assert (tmp_path / "out.work" / "source" / "src.npy").exists()
+    assert cut(1 << 30).options["memory_bytes"] == 1 << 30
+
+
+def test_a_file_that_was_lost_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(200)), tmp_path / "out"
+    stopped(folder, out, monkeypatch, "distgnn.partition.large.pipeline._Run.place")
+    lost = tmp_path / "out.work" / "in_degree.npy"
+    lost.unlink()
+    sentence = f"cannot continue: No such file or directory: '{lost}'; mend that and .* or remove '"
+    with pytest.raises(InputError, match=sentence):
+        run(folder, out)
+
+
+def test_edges_that_were_lost_are_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(200)), tmp_path / "out"
+    stopped(folder, out, monkeypatch, "distgnn.partition.large.pipeline._Run.arrange")
+    (tmp_path / "out.work" / "pile-00000").unlink()
+    with pytest.raises(
+        InputError, match=r"hold \d+ edges, but the graph has \d+: files of the fold"
+    ):
+        run(folder, out)
+    assert not out.exists()
+
+
+def test_pairs_of_parts_count_where_memory_is_divided(tmp_path: Path) -> None:
+    source = open_folder(write_folder(tmp_path / "graph", communities(100)))
+    with pytest.raises(InputError, match=r"not enough for 4000 parts .* or ask for fewer parts$"):
+        budget.budget_of(source, 4000, 2 << 30)
+
+
+def test_any_balance_of_edges_may_be_allowed(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "graph", communities(100))
+    assert run(folder, tmp_path / "out", edge_balance=1e30).quality["halo_rows"] >= 0
+
+
 def test_no_window_has_more_edges_than_refinement_can_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
