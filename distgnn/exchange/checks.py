@@ -132,6 +132,11 @@ class _Checked:
         )
 
 
+def evaluation_after(num_epochs: int) -> str:
+    """Name the evaluation after so many epochs, for `CheckedRows`."""
+    return f"the evaluation after epoch {num_epochs - 1}" if num_epochs else "the set-up"
+
+
 def checksum(rows: Tensor) -> int:
     """Return the CRC-32C of the bytes of a tensor, on any device."""
     return kernels.checksum(rows.detach().cpu().contiguous())

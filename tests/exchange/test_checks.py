@@ -15,6 +15,7 @@ from distgnn.comm.errors import PeerError
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets.held_out import hold_out_links
 from distgnn.exchange.checks import CheckedRows
+from distgnn.exchange.tags import LINK_EVALUATION_TAG, LINK_TAG, SETUP_TAG
 from distgnn.training.loop.trainer import Trainer
 
 RUNS = {
@@ -113,6 +114,38 @@ def test_links_and_their_evaluation_are_checked():
 
     with pytest.raises(PeerError, match="rank 0 sent to rank 1 in"):
         run_ranks(2, on_rank)
+
+
+@pytest.mark.parametrize(
+    ("tag", "options", "what"),
+    [
+        (SETUP_TAG, {"algorithm": "0c"}, "a look-up of the set-up"),
+        (LINK_TAG, {"task": "link"}, "a look-up of epoch 0"),
+        (LINK_EVALUATION_TAG, {"task": "link"}, "a look-up of the set-up"),
+    ],
+)
+def test_what_travels_once_is_checked_too(tag, options, what):
+    graph, flipped = make_graph("random"), []
+    if "task" in options:
+        graph = hold_out_links(graph, "0.8/0.1/0.1", seed=0)
+    parts = cut(graph, 2)
+
+    def on_rank(group):
+        received = group.irecv
+
+        def irecv(tensor, peer, found):
+            work = received(tensor, peer, found)
+            if (group.rank, found) == (1, tag) and tensor.numel() and not flipped:
+                return Flip(work, tensor, 5, flipped)
+            return work
+
+        group.irecv = irecv
+        config = make_config(verify="rows", **options)
+        return Trainer(config, ends_of(graph), parts[group.rank], group)
+
+    with pytest.raises(PeerError, match=f"rank 0 sent to rank 1 in {what} were altered"):
+        run_ranks(2, on_rank)
+    assert flipped
 
 
 def test_without_checks_a_flipped_bit_passes():

@@ -11,8 +11,6 @@ from scipy.sparse import issparse
 
 from distgnn.aggregate.input_rows import leaf_inputs, place_leaves
 from distgnn.datasets.errors import InputError
-from distgnn.exchange.base import Synchronous
-from distgnn.exchange.tags import SETUP_TAG
 from distgnn.kernels.tensors import DTYPES, own
 from distgnn.ops import SparseRows
 from distgnn.training.tasks.tasks import TASKS, choose
@@ -20,6 +18,7 @@ from distgnn.training.tasks.tasks import TASKS, choose
 if TYPE_CHECKING:
     from distgnn.comm.group import Group
     from distgnn.edges.blocks import Blocks
+    from distgnn.exchange.base import Synchronous
     from distgnn.ops import LoadedRows
     from distgnn.ops.rows import Rows
     from distgnn.partition.directory.store import Part
@@ -281,7 +280,7 @@ def _inverse(sums: torch.Tensor) -> torch.Tensor:
 
 
 def clone_features(
-    features: LoadedRows, part: Part, blocks: Blocks, group: Group
+    features: LoadedRows, part: Part, blocks: Blocks, exchange: Synchronous
 ) -> tuple[LoadedRows, int]:
     """Add the leaves' features to the roots', for a part that trains alone (0c).
 
@@ -291,12 +290,11 @@ def clone_features(
         features: (num_roots, num_features).
         part: This rank's part.
         blocks: Its planned edges and routes.
-        group: One rank per part.
+        exchange: Any synchronous exchange whose tags are free.
 
     Returns:
         (num_clones, num_features) features, and the bytes that this rank sent for them.
     """
-    exchange = Synchronous(group, first_tag=SETUP_TAG)
     leaves = leaf_inputs(blocks.forward.send, exchange, features)
     is_reading = torch.from_numpy(np.array(part.is_reading, dtype=bool))
     return place_leaves(features, leaves, is_reading), exchange.take_bytes()

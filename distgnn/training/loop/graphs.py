@@ -13,7 +13,7 @@ from distgnn.edges.blocks import isolated_part, plan_blocks
 from distgnn.edges.self_loops import with_loops
 from distgnn.exchange.adaptive import Adaptive
 from distgnn.exchange.base import Exchange, Synchronous, SynchronousBlocking
-from distgnn.exchange.checks import CheckedRows
+from distgnn.exchange.checks import CheckedRows, evaluation_after
 from distgnn.exchange.codec import EXACT_CODECS, HaloCodecs
 from distgnn.exchange.delayed import Delayed
 from distgnn.exchange.tags import EVALUATION_TAG, SETUP_TAG
@@ -147,21 +147,19 @@ def build_graphs(
     Returns:
         The graphs, with the features and the rows of scores that the training pass reads.
     """
-    setup = Synchronous(group, first_tag=SETUP_TAG)
+    setup = setup_exchange(config, group)
     edge_columns = 0 if part.edge_features is None else part.edge_features.shape[1]
     if not config.model.reads_edge_features:
         part = replace(part, edge_features=None)
     blocks = plan_edges(config, part, setup, walk_orders)
     evaluating = Synchronous(group, first_tag=EVALUATION_TAG, device=device)
-    if config.verify == "rows":
-        setup.checks = CheckedRows(lambda: "the set-up")
     exact = LocalGraph(part, blocks, evaluating)
     exact.add_setup_bytes(setup.take_bytes())
     screened = _screened(config, exact)
     features, fetched = inputs.features, 0
     exchange = build_exchange(config, group, device)
     if config.is_isolated:
-        features, fetched = _with_leaves(features, part, blocks, group)
+        features, fetched = _with_leaves(features, part, blocks, setup)
         training = _isolated(config, part, exchange, walk_orders)
     else:
         training = exact.with_exchange(exchange)
@@ -174,9 +172,7 @@ def build_graphs(
     if config.verify == "rows":
         seeds = training.mask_seeds
         training.exchange.checks = CheckedRows(lambda: f"epoch {seeds.epoch}")
-        checks = CheckedRows(
-            lambda: f"the evaluation after epoch {seeds.epoch - 1}" if seeds.epoch else "the set-up"
-        )
+        checks = CheckedRows(lambda: evaluation_after(seeds.epoch))
         for graph in filter(None, (exact, screened)):
             graph.exchange.checks = checks
     if config.static_input and not config.model.kind.is_typed:
@@ -219,7 +215,7 @@ def _isolated(
 ) -> LocalGraph:
     """Return a part as a graph of its own, whose roots count in statistics; collective."""
     alone = isolated_part(part)
-    setup = Synchronous(exchange.group, first_tag=SETUP_TAG)
+    setup = setup_exchange(config, exchange.group)
     blocks = plan_edges(config, alone, setup, walk_orders)
     return LocalGraph(alone, blocks, exchange, num_roots=part.num_roots)
 
@@ -239,7 +235,8 @@ def _parts(
     # No row travels over it, but statistics of batch norm do, and count.
     graph = _isolated(config, part, training.exchange, walk_orders)
     graph.mask_seeds = training.mask_seeds
-    rows, fetched = _with_leaves(inputs.features, part, exact.blocks, exact.group)
+    setup = setup_exchange(config, exact.group)
+    rows, fetched = _with_leaves(inputs.features, part, exact.blocks, setup)
     if config.static_input:
         graph.set_static(rows)
     if loss_rows is not None:
@@ -285,12 +282,27 @@ def _screened(config: TrainConfig, exact: LocalGraph) -> LocalGraph | None:
     return exact.with_exchange(exchange)
 
 
-def _with_leaves(features: Rows, part: Part, blocks: Blocks, group: Group) -> tuple[Rows, int]:
+def _with_leaves(
+    features: Rows, part: Part, blocks: Blocks, setup: Synchronous
+) -> tuple[Rows, int]:
     """Add the features of leaves to those of roots, on the same device; see `clone_features`."""
-    rows, sent = clone_features(features.to(PROCESSOR), part, blocks, group)
+    rows, sent = clone_features(features.to(PROCESSOR), part, blocks, setup)
     if isinstance(features, HostRows):
         return HostRows.of(rows.to_dense(), features.device), sent
     return rows.to(features.device), sent
+
+
+def setup_exchange(config: TrainConfig, group: Group) -> Synchronous:
+    """Return an exchange for what travels once, before the first epoch.
+
+    Args:
+        config: The run, which says whether rows carry checksums.
+        group: One rank per part.
+    """
+    exchange = Synchronous(group, first_tag=SETUP_TAG)
+    if config.verify == "rows":
+        exchange.checks = CheckedRows(lambda: "the set-up")
+    return exchange
 
 
 def plan_edges(

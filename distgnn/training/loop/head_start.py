@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from distgnn.edges.walk_orders import WalkOrders
-from distgnn.exchange.base import Synchronous
-from distgnn.exchange.tags import SETUP_TAG
 from distgnn.graph.local_graph import LocalGraph
-from distgnn.training.loop.graphs import plan_edges
+from distgnn.training.loop.graphs import plan_edges, setup_exchange
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -217,7 +215,7 @@ def _alone(config: TrainConfig, graphs: RunGraphs, inputs: TaskInputs) -> Pass:
         wanted = inputs.wanted.to(training.device)
         row_id, rows = graphs.exact.row_id[wanted], inputs.features[wanted]
     part = part_alone(graphs.exact.part, row_id.cpu().numpy())
-    setup = Synchronous(training.group, first_tag=SETUP_TAG)
+    setup = setup_exchange(config, training.group)
     blocks = plan_edges(config, part, setup, WalkOrders())
     graph = LocalGraph(
         part,

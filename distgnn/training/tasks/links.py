@@ -13,7 +13,7 @@ from torch.nn import functional
 from distgnn import kernels
 from distgnn.aggregate.traffic import ITEM_BYTES
 from distgnn.exchange.base import Synchronous
-from distgnn.exchange.checks import CheckedRows
+from distgnn.exchange.checks import CheckedRows, evaluation_after
 from distgnn.exchange.fetch import Fetch, Roots
 from distgnn.exchange.tags import LINK_EVALUATION_TAG, LINK_TAG
 from distgnn.training.data.link_inputs import HELD_OUT, LinkInputs
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from distgnn.comm.group import Group
+    from distgnn.exchange.checks import NoChecks
     from distgnn.graph.local_graph import LocalGraph
 
 # Seeds of the pairs that links are ranked among: the same in every run, on any number of ranks.
@@ -158,14 +159,16 @@ class LinkEvaluator:
     Args:
         inputs: This rank's share of the task.
         group: All ranks.
+        checks: Checks of the rows that travel; None for none.
 
     Attributes:
         exchange: Exchange of the rows of their ends.
     """
 
-    def __init__(self, inputs: LinkInputs, group: Group) -> None:
+    def __init__(self, inputs: LinkInputs, group: Group, checks: NoChecks | None = None) -> None:
         device = inputs.features.device
         self.exchange = Synchronous(group, first_tag=LINK_EVALUATION_TAG, device=device)
+        self.exchange.checks = checks or self.exchange.checks
         self._group = group
         self._measure = inputs.measure
         self._held_out = inputs.held_out
@@ -288,16 +291,15 @@ class LinkObjective(Objective):
         self._num_vertices = inputs.num_vertices
         self._count = inputs.counts["train"]
         self._exchange = Synchronous(graph.group, first_tag=LINK_TAG, device=graph.device)
+        # Before the ends of edges are looked up, which travel too.
+        self._exchange.checks, evaluating = graph.exchange.checks, None
+        if isinstance(graph.exchange.checks, CheckedRows):
+            seeds = graph.mask_seeds
+            evaluating = CheckedRows(lambda: evaluation_after(seeds.epoch))
         self._roots = Roots(self._exchange, inputs.root_id, inputs.num_vertices)
         ends = torch.from_numpy(inputs.edges)
         self._edges = Pairs(self._roots, ends[:, 0], ends[:, 1])
-        self._evaluator = LinkEvaluator(inputs, graph.group)
-        if isinstance(graph.exchange.checks, CheckedRows):
-            seeds = graph.mask_seeds
-            self._exchange.checks = graph.exchange.checks
-            self._evaluator.exchange.checks = CheckedRows(
-                lambda: f"the evaluation after epoch {seeds.epoch - 1}"
-            )
+        self._evaluator = LinkEvaluator(inputs, graph.group, evaluating)
         graph.add_setup_bytes(self._exchange.take_bytes() + self._evaluator.exchange.take_bytes())
 
     @property

@@ -15,6 +15,7 @@ from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
 from distgnn.edges.blocks import plan_blocks
+from distgnn.exchange.base import Synchronous
 from distgnn.ops import SparseRows
 from distgnn.training.data.inputs import clone_features, load_features, load_inputs, split_rows
 
@@ -188,7 +189,7 @@ def test_a_part_that_trains_alone_has_the_features_of_all_clones_that_it_reads(k
     def on_rank(group):
         part = parts[group.rank]
         blocks = plan_blocks(part, group)
-        return clone_features(load_features(part), part, blocks, group)
+        return clone_features(load_features(part), part, blocks, Synchronous(group))
 
     sent = 0
     for part, (features, num_bytes) in zip(parts, run_ranks(3, on_rank), strict=True):
