@@ -159,12 +159,12 @@ class Store:
         Returns:
             The value of the key afterwards.
         """
-        found = self._ask("compare_set", key, expected, desired)
+        found = self._ask("compare_set", key, _text(expected), _text(desired))
         return str(found).encode("latin-1")
 
     def leave_will(self, values: Mapping[str, str]) -> None:
         """Have keys set, unless they have values, once this connection ends."""
-        self._ask("will", dict(values))
+        self._ask("will", {key: _text(value) for key, value in values.items()})
 
     def take_will_back(self) -> None:
         """Let the end of this connection mean nothing."""
@@ -212,7 +212,9 @@ class ServedStore(Store):
 
 
 def _text(value: str | bytes) -> str:
-    return value if isinstance(value, str) else bytes(value).decode("latin-1")
+    """Return the bytes of a value, those of a text in UTF-8, as the text that travels."""
+    data = value.encode(errors="backslashreplace") if isinstance(value, str) else bytes(value)
+    return data.decode("latin-1")
 
 
 @dataclass
