@@ -53,6 +53,20 @@ def test_a_store_gives_back_what_was_written(served):
     assert served.multi_get(["large", "c"]) == [large.encode(), b"third"]
 
 
+def test_texts_of_any_language_come_back(served):
+    # An error that names a path may hold any of these, and a lone surrogate where it is no UTF-8.
+    text = "ü in /home/jürgen, 用户 and \u2019"
+    served.set("k", text)
+    assert served.get("k").decode() == text
+    assert served.compare_set("k", text, "用") == "用".encode()
+    served.set("odd", "\udcff")
+    assert served.get("odd") == b"\\udcff"
+    other = connect_store("127.0.0.1", port_of(served), 5, b"secret")
+    other.leave_will({"left": text})
+    other.close()
+    assert served.get("left").decode() == text
+
+
 def test_strangers_that_go_away_at_once_end_nobody(served):
     for _ in range(500):
         with suppress(OSError), socket.create_connection(("127.0.0.1", port_of(served))) as gone:
@@ -123,10 +137,11 @@ def test_a_rank_of_another_user_or_job_is_refused_with_the_reason():
     launch, environ = given(0)
     first = meet(launch, environ, interface="lo", timeout_s=5)
     second = Launch("torchrun", 1, 2, 0, 1)
-    for other in ({"DISTGNN_SECRET": "two"}, {"TORCHELASTIC_RUN_ID": "8"}, {"SLURM_JOB_ID": "9"}):
+    for other in ({"DISTGNN_SECRET": "two"}, {"TORCHELASTIC_RUN_ID": "8"}):
         with pytest.raises(InputError, match=r"another job's or another user's, .*DISTGNN_SECRET"):
             meet(second, {**environ, **other}, interface="lo", timeout_s=5)
-    meet(second, environ, interface="lo", timeout_s=5)
+    # Of an outer launcher, and only on some hosts: a secret of the user's is one for all.
+    meet(second, {**environ, "SLURM_JOB_ID": "9"}, interface="lo", timeout_s=5)
     first.store.close()
 
 
@@ -164,25 +179,41 @@ def test_a_user_without_a_home_is_asked_for_a_secret(monkeypatch):
 
     monkeypatch.setattr(Path, "expanduser", has_none)
     with pytest.raises(InputError, match=r"but this user has none; set DISTGNN_SECRET to one"):
-        secret_of_job({})
+        secret_of_job({}, "torchrun")
 
 
 def test_the_secret_is_a_file_of_the_user_alone(tmp_path):
     environ = {"XDG_CONFIG_HOME": str(tmp_path)}
-    secret = secret_of_job(environ)
+    secret = secret_of_job(environ, "torchrun")
     file = tmp_path / "distgnn" / "secret"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert secret_of_job(environ) == secret
-    assert secret_of_job({**environ, "SLURM_JOB_ID": "1"}) != secret
+    assert secret_of_job(environ, "torchrun") == secret
+    assert secret_of_job({**environ, "SLURM_JOB_ID": "1"}, "torchrun") != secret
     assert [path.name for path in file.parent.iterdir()] == ["secret"]
     file.chmod(0o644)
     with pytest.raises(InputError, match="must be a secret of this user alone, but others can"):
-        secret_of_job(environ)
-    assert secret_of_job({**environ, "DISTGNN_SECRET": "x"}) != secret
+        secret_of_job(environ, "torchrun")
+    assert secret_of_job({**environ, "DISTGNN_SECRET": "x"}, "torchrun") != secret
     (tmp_path / "taken").write_text("")
     sentence = re.escape(f"'{tmp_path}/taken/distgnn/secret' cannot be used (Not a directory)")
     with pytest.raises(InputError, match=rf"several hosts need a secret, but {sentence}; set DIST"):
-        secret_of_job({"XDG_CONFIG_HOME": str(Path(tmp_path) / "taken")})
+        secret_of_job({"XDG_CONFIG_HOME": str(Path(tmp_path) / "taken")}, "torchrun")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "counts"),
+    [
+        ("srun", "SLURM_JOB_ID", True),
+        ("srun", "SLURM_STEP_ID", True),
+        ("torchrun", "TORCHELASTIC_RUN_ID", True),
+        ("torchrun", "SLURM_JOB_ID", False),
+        ("openmpi", "SLURM_STEP_ID", False),
+    ],
+)
+def test_with_a_secret_of_the_users_own_names_of_the_launcher_itself_count(kind, name, counts):
+    environ = {"DISTGNN_SECRET": "x"}
+    named = secret_of_job({**environ, name: "1"}, kind)
+    assert (named != secret_of_job(environ, kind)) == counts
 
 
 @pytest.mark.parametrize("verb", ["add", "get"])
@@ -197,3 +228,23 @@ def test_a_silent_connection_is_kept_alive(served):
     connection = other._connection
     assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+
+
+def test_who_has_left_a_will_is_missed_within_seconds_when_its_host_vanishes(served):
+    other = connect_store("127.0.0.1", port_of(served), 5, b"secret")
+    (name,) = (
+        number
+        for number, guest in served.server._guests.items()
+        if guest.connection.getpeername() == other._connection.getsockname()
+    )
+    connection = served.server._guests[name].connection
+
+    def looked_after():
+        asks = connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        return asks, connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+
+    other.leave_will({"left": "1"})
+    assert looked_after() == (1, 9000)
+    assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 3
+    other.take_will_back()
+    assert looked_after() == (0, 0)
