@@ -134,7 +134,7 @@ def private_directory(environ: Mapping[str, str]) -> Path:
         environ: The environment of this process; the same for all ranks of the machine.
 
     Raises:
-        PeerError: If every candidate belongs to somebody else or is open to others.
+        InputError: If every candidate belongs to somebody else or is open to others.
     """
     user, last = os.getuid(), ""
     for candidate in _private_candidates(environ):
@@ -148,7 +148,7 @@ def private_directory(environ: Mapping[str, str]) -> Path:
         if is_private and info.st_uid == user:
             return candidate
     last = last or "no temporary directory can be written; make room there, or set"
-    raise PeerError(
+    raise InputError(
         f"the ranks of this machine cannot meet, because {last} XDG_RUNTIME_DIR to a directory of "
         "this user alone"
     )
@@ -248,7 +248,7 @@ def meet_remotely(
                 ) from error
         store = _connect(address, port, secret, timeout_s) if served is None else served
         return Meeting(store, address, port, "", secret)
-    secret = secret_of_job(environ)
+    secret = secret_of_job(environ, launch.kind)
     if environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         store, address, port = _meet_through_agent(launch, environ, known, secret, timeout_s)
     elif launch.rank == 0:

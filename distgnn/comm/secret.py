@@ -15,28 +15,38 @@ from distgnn.datasets import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from distgnn.comm.launch import Kind
+
 VARIABLE = "DISTGNN_SECRET"
 _REMEDY = f"set {VARIABLE} to one secret text on all hosts"
-# Names of the job, as launchers give them to all of its ranks.
-_JOBS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID")
+# Names of the job, as its launcher gives them to all of its ranks.
+_JOBS: Mapping[str, tuple[str, ...]] = {
+    "torchrun": ("TORCHELASTIC_RUN_ID",),
+    "srun": ("SLURM_JOB_ID", "SLURM_STEP_ID"),
+}
+# Where another one started that launcher, ranks on other hosts may lack the names that it gave.
+_OUTER = ("SLURM_JOB_ID", "SLURM_STEP_ID")
 
 
-def secret_of_job(environ: Mapping[str, str]) -> bytes:
+def secret_of_job(environ: Mapping[str, str], kind: Kind) -> bytes:
     """Return the secret of this job, the same for its ranks on all hosts that share the user's.
 
     It is made of the user's secret and of the name that the launcher gave to the job: a rank of
     another job of this user is refused too. The user's secret is `DISTGNN_SECRET`, or else a file
-    of the home directory that only the user can read. The first job makes it.
+    of the home directory that only the user can read. The first job makes it. With the file, names
+    count that the environment has of an outer launcher, too.
 
     Args:
         environ: The environment of this process.
+        kind: The launcher.
 
     Raises:
         InputError: If the file cannot be made, or others can read it.
     """
     text = environ.get(VARIABLE, "")
     users = text.encode() if text else _of_file(_file(environ))
-    names = "\n".join(environ.get(name, "") for name in _JOBS)
+    own, outer = _JOBS.get(kind, ()), () if text else _OUTER
+    names = "\n".join(environ.get(name, "") for name in (*own, *outer))
     return hmac.new(users, names.encode(), "sha256").digest()
 
 

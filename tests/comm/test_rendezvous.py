@@ -138,7 +138,7 @@ def test_a_directory_of_others_is_not_used(tmp_path: Path, monkeypatch: pytest.M
     assert chosen.stat().st_mode & 0o077 == 0
     chosen.rmdir()
     chosen.symlink_to(tmp_path)
-    with pytest.raises(PeerError, match="is not a directory that only this user can open"):
+    with pytest.raises(InputError, match="is not a directory that only this user can open"):
         rendezvous.private_directory({})
 
 
@@ -149,7 +149,9 @@ def test_a_machine_without_a_temporary_directory_says_so(tmp_path, monkeypatch) 
     monkeypatch.setattr("tempfile.gettempdir", finds_none)
     runtime = {"XDG_RUNTIME_DIR": str(tmp_path)}
     assert rendezvous.private_directory(runtime) == tmp_path / "distgnn"
-    with pytest.raises(PeerError, match="because no temporary directory can be written; make room"):
+    with pytest.raises(
+        InputError, match="because no temporary directory can be written; make room"
+    ):
         rendezvous.private_directory({})
 
 
