@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from distgnn.comm import process
 from distgnn.comm.daemon import DaemonThread
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.files import check_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +27,8 @@ NAME = ".lock"
 _JOBS = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE")
 _BEAT_S = 3.0
 _STALE_S = 20.0
+# Longer files are not a lock's.
+_MOST_BYTES = 1 << 16
 
 
 class RunLock:
@@ -105,13 +108,25 @@ class RunLock:
             return
         try:
             found = self._read()
-        except OSError:  # the server of the files is away, or somebody cleaned up
-            return
+        except OSError:
+            if self._is_gone():
+                raise InputError(
+                    f"'{self._file}' is gone: somebody removed it, or another job took the "
+                    "directory over while this one stood still; continue with --resume"
+                ) from None
+            return  # the server of the files is away
         if found.get("token", self._token) != self._token:
             raise InputError(
                 f"'{self._folder}' was taken over by {_named(found)} while this job stood still; "
                 "let one of them go on"
             )
+
+    def _is_gone(self) -> bool:
+        """Whether the file was removed, as by a job that took the directory over and has ended."""
+        try:
+            return self._folder.is_dir() and not self._file.exists()
+        except OSError:
+            return False
 
     def _make(self, file: Path) -> bool:
         """Make a file that names this owner, whole; return whether there was none."""
@@ -208,18 +223,25 @@ class RunLock:
 
     def _beat(self) -> None:
         while not self._is_over.wait(_BEAT_S):
-            with suppress(OSError):
+            try:
                 self.is_lost = self._read().get("token", self._token) != self._token
                 if not self.is_lost:
                     os.utime(self._file)
+            except OSError:
+                self.is_lost = self._is_gone()
 
     def _read(self, file: Path | None = None) -> dict[str, Any]:
         """Return the content; nothing for a file that is not ours or only half there."""
+        file = file or self._file
+        check_regular(file)
+        if file.stat().st_size > _MOST_BYTES:
+            return {}
         with suppress(ValueError, RecursionError):
-            content = json.loads((file or self._file).read_text(encoding="utf-8"))
-            numbers = ("pid", "start")
+            content = json.loads(file.read_text(encoding="utf-8"))
+            numbers = {"pid": 31, "start": 63}
             if isinstance(content, dict) and all(
-                isinstance(content.get(name, 0), int) for name in numbers
+                isinstance(content.get(name, 0), int) and 0 <= content.get(name, 0) < 1 << bits
+                for name, bits in numbers.items()
             ):
                 return content
         return {}

@@ -131,6 +131,21 @@ def test_the_heart_of_an_owner_that_was_followed_notices_by_itself(tmp_path, mon
         wait_until(lambda: lock.is_lost)
 
 
+def test_an_owner_notices_that_who_followed_it_has_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_BEAT_S", 0.02)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with RunLock(folder) as lock:
+        lock.take()
+        (folder / NAME).unlink()
+        with pytest.raises(InputError, match=r"'.*/\.lock' is gone: .*; continue with --resume"):
+            lock.check()
+        wait_until(lambda: lock.is_lost)
+        folder.rmdir()
+        wait_until(lambda: not lock.is_lost)
+        lock.check()  # what it writes into will fail by itself
+
+
 def test_a_lock_that_is_given_back_while_it_is_watched_is_free(tmp_path, monkeypatch):
     write(tmp_path, machine="elsewhere", pid=17)
     monkeypatch.setattr(time, "sleep", lambda _: (tmp_path / NAME).unlink(missing_ok=True))
@@ -203,12 +218,24 @@ def test_a_mark_whose_job_sleeps_is_kept(holder, tmp_path, monkeypatch):
     assert sleeps == [True] * 50
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '{"pid": 1, "start": "x"}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[1]", '{"pid": 1, "start": "x"}', '{"pid": -1}', "[" * 200_000),
+        json.dumps({"machine": process.machine(), "pid": 10**20}),
+    ],
+)
 def test_a_damaged_file_is_nobodys(text, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_STALE_S", 0.1)
     (tmp_path / NAME).write_text(text)
     with RunLock(tmp_path) as lock:
         lock.take()
+
+
+def test_a_pipe_in_place_of_the_file_is_told(tmp_path):
+    os.mkfifo(tmp_path / NAME)
+    with pytest.raises(InputError, match="it is a named pipe, not a file; choose another with --r"):
+        RunLock(tmp_path).take()
 
 
 def test_a_run_in_use_is_not_trained_and_a_run_that_ended_is_free(tmp_path, capsys):
