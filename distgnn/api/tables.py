@@ -81,6 +81,9 @@ def write_table(out: Path, table: OutputTable) -> None:
             _parquet().write_table(arrow.table(dict(table.columns())), temporary)
         else:
             temporary.write_text(as_text(table, SEPARATORS[out.suffix]), encoding="utf-8")
+        # Before it takes the place of an earlier one.
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
         temporary.replace(out)
     except OSError as error:
         # numpy gives no reason where a disk is full.

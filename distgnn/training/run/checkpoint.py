@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.files import check_regular, read_whole
+from distgnn.partition.directory.files import sync_directory
 from distgnn.training.run.directory import unwritable
 from distgnn.training.run.tensors import read_tensors, write_tensors
 
@@ -147,9 +148,20 @@ class Checkpoints:
             json.dump({**values, "digest": _digest_of(values)}, file)
             file.flush()
             os.fsync(file.fileno())
+        sync_directory(temporary)
         final = self._folder / _folder_name(values["num_epochs"])
-        shutil.rmtree(final, ignore_errors=True)
-        temporary.rename(final)
+        aside = final.with_name(f".{final.name}.old.tmp")
+        if final.is_dir():
+            final.rename(aside)
+        try:
+            temporary.rename(final)
+        except OSError:
+            if aside.exists():
+                aside.rename(final)
+            raise
+        # Before older ones are removed.
+        sync_directory(self._folder)
+        shutil.rmtree(aside, ignore_errors=True)
         # Newer ones were damaged, and passed over when the run was resumed.
         names = self._names()
         start = names.index(final.name)

@@ -245,6 +245,11 @@ class RunDirectory:
         except OSError as error:
             raise self._unwritable(METRICS, error, len(text)) from error
 
+    def sync_metrics(self) -> None:
+        """Force metrics.jsonl to disk, so that a checkpoint that follows lacks no epoch there."""
+        with suppress(OSError), (self.path / METRICS).open("rb") as file:
+            os.fsync(file.fileno())
+
     def keep_metrics(self, num_epochs: int) -> list[dict[str, Any]]:
         """Drop the records of epochs that are trained again, and return the others.
 

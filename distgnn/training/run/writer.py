@@ -84,6 +84,8 @@ class RunWriter:
     def _save(self, what_next: str, *, is_needed: bool = False) -> None:
         self._run.lock.check()
         self._trainer.check_weights()
+        if self._is_writer:
+            self._run.sync_metrics()
         try:
             self._trainer.save(self._checkpoints)
         except InputError as error:

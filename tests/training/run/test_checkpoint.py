@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import resource
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -216,6 +218,25 @@ def test_a_file_in_the_way_leaves_the_older_checkpoints_as_they_are(name, tmp_pa
     assert names_in(tmp_path) == sorted(["epoch-000002", "epoch-000004", name])
     (tmp_path / name).unlink()
     assert read_on_ranks(tmp_path, 3)[2][0].num_epochs == 4
+
+
+def test_a_checkpoint_that_cannot_take_its_place_leaves_the_one_that_is_there(
+    tmp_path, monkeypatch
+):
+    write_some(tmp_path, [2, 4])
+    rename = Path.rename
+
+    def refuse(path, target):
+        if path.name == ".epoch-000004.tmp":
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", refuse)
+        with pytest.raises(InputError, match="Input/output error; the older checkpoints are as th"):
+            write_some(tmp_path, [4])
+    assert names_in(tmp_path) == ["epoch-000002", "epoch-000004"]
+    assert read_on_ranks(tmp_path)[1][0].num_epochs == 4
 
 
 @contextmanager
