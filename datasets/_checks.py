@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse
 
 from distgnn.datasets.errors import InputError, is_writable
+from distgnn.datasets.files import check_room
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 # Finite values are checked in blocks, so that the check needs 16 MiB beside any matrix.
 _VALUES_PER_BLOCK = 1 << 24
+# Whatever is made of a graph has a number of each vertex.
+_VERTEX_BYTES = 8
 # More classes than vertices are a mistake that ends as a lack of memory, but a small piece of a
 # graph may keep the class numbers of the whole.
 _ALWAYS_ALLOWED_CLASSES = 1000
@@ -71,6 +74,8 @@ def vertex_count(value: Any) -> int:
             f"num_vertices must be a whole number of at least 1, got {value!r}; "
             "give the number of vertices of the graph"
         )
+    # A small file may promise any number.
+    check_room(_VERTEX_BYTES * int(array), f"a graph of {int(array)} vertices")
     return int(array)
 
 

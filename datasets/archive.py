@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ARCHIVE_DAMAGES = (*DAMAGES, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 """Exceptions that reading a damaged archive raises."""
 _SUFFIX = ".npy"
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _BLOCK_BYTES = 1 << 20
 
 
@@ -56,11 +57,13 @@ def read_arrays(
     """
     if not path.is_file():
         raise InputError("there is no such file; check the path")
-    if not zipfile.is_zipfile(path):
-        raise InputError(
-            "this is not an .npz file or its end is missing; write it with numpy.savez_compressed"
-        )
+    # One that may not be opened is no damaged one; `load` says why.
     with path.open("rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise InputError(
+                "this is not an .npz file or its end is missing; write it with "
+                "numpy.savez_compressed"
+            )
         return arrays_in(file, pickled=pickled, only=only)
 
 
@@ -87,6 +90,24 @@ def arrays_in(
     return arrays
 
 
+def open_member(archive: zipfile.ZipFile, member: str) -> IO[bytes]:
+    """Open a member of an archive.
+
+    Args:
+        archive: It is open.
+        member: Name of the member.
+
+    Raises:
+        ValueError: Or another one of `ARCHIVE_DAMAGES`, if it is damaged, or compressed otherwise
+            than by deflate.
+    """
+    # Of bz2 and LZMA, zipfile unpacks all that a block holds, whatever size the archive tells.
+    method = archive.getinfo(member).compress_type
+    if method not in _METHODS:
+        raise ValueError(f"it is compressed by method {method}, not by deflate")
+    return archive.open(member)
+
+
 def is_text_sound(array: NDArray[Any]) -> bool:
     """Return whether all characters of an array of text can be written; numpy checks none."""
     if array.dtype.kind != "U" or array.size == 0 or array.dtype.itemsize == 0:
@@ -100,10 +121,11 @@ def _member(archive: zipfile.ZipFile, member: str, key: str, *, may_be_pickled: 
     num_bytes = archive.getinfo(member).file_size
     check_room(num_bytes, key)
     if may_be_pickled:
-        held = _objects(archive.read(member), key)
+        with open_member(archive, member) as stream:
+            held = _objects(stream.read(), key)
         if held is not None:
             return held
-    with archive.open(member) as stream:
+    with open_member(archive, member) as stream:
         array = _array_in(stream, num_bytes)
     if not is_text_sound(array):
         raise ValueError("its text has characters that do not exist")

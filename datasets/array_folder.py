@@ -275,8 +275,14 @@ def num_vertices_of(folder: Path) -> int | None:
             )
         return int(value.item())
     if (folder / "features_shape.npy").is_file():
-        shape = tuple(open_array(folder / "features_shape.npy").reshape(-1).tolist())
-        return int(shape[0]) if shape else None
+        file = folder / "features_shape.npy"
+        value = open_array(file).reshape(-1)[:2]
+        if value.size != 2 or value.dtype.kind not in "iu" or int(value[0]) < 1:
+            raise InputError(
+                f"{file} must hold the numbers of rows and columns of the features, at least one "
+                f"row, got {value!r}; correct it"
+            )
+        return int(value[0])
     for name, axis in _BY_VERTEX:
         if (folder / f"{name}.npy").is_file():
             shape = read_header(folder / f"{name}.npy").shape

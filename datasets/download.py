@@ -54,9 +54,10 @@ class _Part:
         """Return the server's mark of the file, "" if it is unknown or of another URL."""
         try:
             found = json.loads(self.note.read_text())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return ""
-        return str(found.get("validator", "")) if found.get("url") == url else ""
+        is_of_url = isinstance(found, dict) and found.get("url") == url
+        return str(found.get("validator", "")) if is_of_url else ""
 
     def remove(self) -> None:
         self.file.unlink(missing_ok=True)

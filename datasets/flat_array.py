@@ -107,6 +107,8 @@ def parse_header(file: IO[bytes]) -> tuple[np.dtype[Any], tuple[int, ...], bool]
             shape, is_fortran, dtype = np.lib.format.read_array_header_2_0(file)
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
+    if any(size < 0 for size in shape):
+        raise ValueError(f"its shape is {shape}")
     num_values: int = math.prod(shape)
     if dtype.itemsize == 0 and num_values:
         # Any number of them fits into an empty file.

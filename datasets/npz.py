@@ -254,7 +254,7 @@ def _features(arrays: Mapping[str, NDArray[Any]]) -> Any:
     indptr, indices = indptr.astype(np.int64), indices.astype(np.int64)
     try:
         matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=tuple(shape.tolist()))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise InputError(
             f"the CSR arrays of the features contradict each other ({error}); write indptr, "
             "indices, data and shape of one scipy.sparse.csr_matrix"

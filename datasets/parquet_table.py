@@ -11,6 +11,7 @@ import numpy as np
 
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.files import check_room
+from distgnn.datasets.limits import available_memory
 from distgnn.datasets.text_table import MAX_FIELD_BYTES, Kind, no_value, whole_numbers_of
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 _BYTES_PER_VALUE = 8
 _FLOATS = ("float", "double", "halffloat")
 _NUMBERS = ("int", "uint", *_FLOATS, "bool", "decimal")
+_LONG = ("string", "large_string", "binary", "large_binary")
 _FIRST_ROUNDED = 2**53
+# What texts may take without a look at their codes.
+_FEW_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,14 +158,13 @@ def read_parquet(path: Path) -> ParquetTable:
         InputError: If pyarrow is not installed, or the file is missing, damaged or not Parquet.
     """
     parquet = _pyarrow_parquet(path)
+    with _reporting(path), parquet.ParquetFile(path) as file:
+        _check_names(path, file.schema_arrow.names)
+        # Equal values are stored once, so a small file may hold very many.
+        check_room(sum(_stored_bytes(column) for column in _columns_of(file)), f"{path}")
+        coded = _coded_columns(file)
     with _reporting(path):
-        about = parquet.read_metadata(path)
-        num_values = about.num_rows * about.num_columns
-    # Equal values are stored once, so a small file may hold very many.
-    check_room(_BYTES_PER_VALUE * num_values, f"{path}")
-    with _reporting(path):
-        table = parquet.read_table(path)
-    return _table(path, table, 0)
+        return _table(path, parquet.read_table(path, read_dictionary=coded), 0)
 
 
 def parquet_slices(path: Path, *, num_rows: int = 1 << 20) -> Iterator[ParquetTable]:
@@ -181,6 +184,9 @@ def parquet_slices(path: Path, *, num_rows: int = 1 << 20) -> Iterator[ParquetTa
     arrow = importlib.import_module("pyarrow")
     first = 0
     with _reporting(path), parquet.ParquetFile(path) as file:
+        _check_names(path, file.schema_arrow.names)
+        coded = _coded_columns(file)
+    with _reporting(path), parquet.ParquetFile(path, read_dictionary=coded) as file:
         for batch in file.iter_batches(batch_size=num_rows):
             yield _table(path, arrow.Table.from_batches([batch]), first)
             first += batch.num_rows
@@ -219,15 +225,62 @@ def _reporting(path: Path) -> Iterator[None]:
         ) from error
 
 
+def _columns_of(file: Any) -> Iterator[Any]:
+    """Return what a file tells of each column of each of its groups of rows."""
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
+        for column in range(group.num_columns):
+            yield group.column(column)
+
+
+def _stored_bytes(column: Any) -> int:
+    """Bytes of the values as they are stored, but numbers as they are read."""
+    return max(_BYTES_PER_VALUE * int(column.num_values), int(column.total_uncompressed_size))
+
+
+def _coded_columns(file: Any) -> list[str]:
+    """Choose the columns of texts that are read as codes, before what they stand for is counted.
+
+    A text that is stored once may stand in every row. How long it is, only the file's own codes
+    tell, so columns are read as such where the longest would not fit into memory. Others are read
+    at once, which takes less time.
+    """
+    worst: dict[str, int] = {}
+    for column in _columns_of(file):
+        is_coded = any("DICTIONARY" in str(name) for name in column.encodings)
+        if is_coded and column.physical_type == "BYTE_ARRAY":
+            most = int(column.num_values) * int(column.total_uncompressed_size)
+            worst[column.path_in_schema] = worst.get(column.path_in_schema, 0) + most
+    return list(worst) if sum(worst.values()) > max(available_memory() // 2, _FEW_BYTES) else []
+
+
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    repeated = {name for name in names if names.count(name) > 1}
+    if repeated:
+        raise InputError(
+            f"{path} has two columns named {min(repeated)!r}; give each column its own name"
+        )
+
+
 def _table(path: Path, table: Any, first_row: int) -> ParquetTable:
-    columns = tuple(_decoded(column) for column in table.columns)
+    named = zip(table.column_names, table.columns, strict=True)
+    columns = tuple(_decoded(column, f"column {name!r} of {path}") for name, column in named)
     return ParquetTable(path, columns, table.num_rows, tuple(table.column_names), first_row)
 
 
-def _decoded(values: Any) -> Any:
+def _decoded(values: Any, what: str) -> Any:
     """Return a column without dictionary encoding, which pandas categories are stored with."""
-    is_encoded = str(values.type).startswith("dictionary")
-    return values.cast(values.type.value_type) if is_encoded else values
+    if not str(values.type).startswith("dictionary"):
+        return values
+    if str(values.type.value_type) in _LONG:
+        length = importlib.import_module("pyarrow.compute").binary_length
+        num_bytes = 0
+        for chunk in values.chunks:
+            lengths = length(chunk.dictionary).fill_null(0).to_numpy(zero_copy_only=False)
+            rows = chunk.indices.drop_null().to_numpy(zero_copy_only=False)
+            num_bytes += int(lengths[rows].sum())
+        check_room(num_bytes, what)
+    return values.cast(values.type.value_type)
 
 
 def _is_text(values: Any) -> bool:

@@ -564,7 +564,17 @@ def _fields_of(
     inner = separators.reshape(lines.size, separators.size // max(lines.size, 1)).T
     start = np.concatenate([starts[None, kept], inner + 1])
     stop = np.concatenate([inner, ends[None, kept]])
-    return *_trim(buffer, start, stop, has_quotes=bool(quotes.size)), lines
+    for at_end in (False, True):
+        row = _trim(buffer, start, stop, at_end=at_end)
+        if row is not None:
+            raise InputError(
+                f"line {lines[row]} of {path} has more than {MAX_FIELD_BYTES} blanks beside a "
+                "field; leave them out"
+            )
+    if quotes.size:
+        quoted = (stop - start >= 2) & (buffer[start] == _QUOTE) & (buffer[stop - 1] == _QUOTE)
+        start, stop = start + quoted, stop - quoted
+    return start, stop - start, lines
 
 
 def _inside_quotes(size: int, quotes: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -575,20 +585,26 @@ def _inside_quotes(size: int, quotes: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _trim(
-    buffer: NDArray[np.uint8],
-    start: NDArray[np.int64],
-    stop: NDArray[np.int64],
-    *,
-    has_quotes: bool,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return start and length of the fields without blanks, then without quotes around them."""
-    # Every field ends before a delimiter or line end, so both reads stay in the buffer; the
-    # loops pass as often as the longest run of blanks around a field has bytes.
-    while (blank := (start < stop) & (buffer[start] <= _SPACE)).any():
-        start = start + blank
-    while (blank := (start < stop) & (buffer[stop - 1] <= _SPACE)).any():
-        stop = stop - blank
-    if has_quotes:
-        quoted = (stop - start >= 2) & (buffer[start] == _QUOTE) & (buffer[stop - 1] == _QUOTE)
-        start, stop = start + quoted, stop - quoted
-    return start, stop - start
+    buffer: NDArray[np.uint8], start: NDArray[np.int64], stop: NDArray[np.int64], *, at_end: bool
+) -> int | None:
+    """Leave out the blanks before fields, or behind them.
+
+    Args:
+        buffer: (num_bytes,) uint8.
+        start: (num_columns, num_rows) int64. Changed.
+        stop: (num_columns, num_rows) int64. Changed.
+        at_end: Whether those behind fields.
+
+    Returns:
+        A row with more blanks than a field may have bytes; None if there is none.
+    """
+    first, last = start.reshape(-1), stop.reshape(-1)
+    # Every field ends before a delimiter or line end, so both reads stay in the buffer.
+    ends, behind, step = (last, 1, -1) if at_end else (first, 0, 1)
+    at = np.flatnonzero((first < last) & (buffer[ends - behind] <= _SPACE))
+    for _ in range(MAX_FIELD_BYTES):
+        if not at.size:
+            return None
+        ends[at] += step
+        at = at[(first[at] < last[at]) & (buffer[ends[at] - behind] <= _SPACE)]
+    return int(at[0]) % start.shape[1] if at.size else None

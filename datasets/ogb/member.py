@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distgnn.datasets.archive import ARCHIVE_DAMAGES
+from distgnn.datasets.archive import open_member as archive_member
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.flat_array import parse_header
 
@@ -55,7 +56,8 @@ class Member:
             InputError: If the file is damaged or its end is missing.
         """
         try:
-            with zipfile.ZipFile(self.path) as archive, archive.open(f"{self.key}.npy") as file:
+            member = f"{self.key}.npy"
+            with zipfile.ZipFile(self.path) as archive, archive_member(archive, member) as file:
                 parse_header(file)
                 left = math.prod(self.shape)
                 while left:
@@ -105,7 +107,7 @@ def open_member(path: Path, key: str) -> Member:
                     f"{path} has no array {key}, only {', '.join(names) or 'nothing'}; prepare the "
                     "data set again"
                 )
-            with archive.open(f"{key}.npy") as file:
+            with archive_member(archive, f"{key}.npy") as file:
                 return Member(path, key, *parse_header(file))
     except InputError:
         raise

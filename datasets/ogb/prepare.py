@@ -335,7 +335,7 @@ def _record(arrays: Path) -> dict[str, Any]:
         record = json.loads(path.read_text())
         if not isinstance(record, dict):
             raise ValueError("it is no object")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             f"{path} is damaged ({error}); remove {str(arrays)!r} and prepare the data set again"
         ) from error
@@ -348,7 +348,7 @@ def _archive_of(raw: Path) -> dict[str, Any] | None:
         return None
     try:
         found = json.loads(path.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is damaged ({error}); remove it") from error
     return found if isinstance(found, dict) else None
 

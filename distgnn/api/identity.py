@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distgnn.datasets.files import read_whole
 from distgnn.partition.directory.store import MANIFEST_NAME
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def of_source(source: SourceOptions) -> dict[str, str]:
     if source.graph is not None:
         return found
     try:
-        manifest = (Path(source.source) / MANIFEST_NAME).read_bytes()
+        manifest = read_whole(Path(source.source) / MANIFEST_NAME)
     except (OSError, ValueError):
         return {**found, "source": source.source}
     return {**found, "partition": hashlib.sha256(manifest).hexdigest()[:16]}

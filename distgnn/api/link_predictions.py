@@ -12,6 +12,8 @@ import numpy as np
 from distgnn.comm.collective import collectively
 from distgnn.datasets.distinct import distinct
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.files import check_room, read_whole
+from distgnn.datasets.text_table import MAX_FIELD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from distgnn.training.run.inference import TrainedRun
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
+# Of a byte of the file: its text, twice, and the words of its lines.
+_PAIR_TEXT = 40
 HEADER = ("first", "second", "probability")
 
 
@@ -128,8 +132,11 @@ def _read(path: Path) -> NDArray[np.str_]:
     if separator is None:
         raise InputError(f"--pairs must end in .csv or .tsv, got '{path}'")
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = list(csv.reader(file, delimiter=separator))
+        text = read_whole(path)
+        check_room(_PAIR_TEXT * len(text), f"'{path}'")
+        lines = list(csv.reader(io.StringIO(text.decode(), newline=""), delimiter=separator))
+    except InputError:
+        raise
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"cannot read '{path}': {error}; give a table of pairs") from error
     while lines and not "".join(lines[-1]).strip():
@@ -140,6 +147,15 @@ def _read(path: Path) -> NDArray[np.str_]:
             f"line {1 + (short or 0)} of '{path}' is no pair; write a header, then both ends of a "
             "pair a line"
         )
+    width = max(len(word) for line in lines for word in line[:2])
+    if width > MAX_FIELD_BYTES:
+        wrong = next(n for n, line in enumerate(lines, 1) if max(map(len, line[:2])) == width)
+        raise InputError(
+            f"line {wrong} of '{path}' has a name of {width} characters, but at most "
+            f"{MAX_FIELD_BYTES} are allowed; shorten it"
+        )
+    # Each name takes as much as the longest one.
+    check_room(8 * width * len(lines), f"'{path}'")
     return np.array([line[:2] for line in lines])
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import os
 import re
+import reprlib
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ _KINDS = {
     "float": ((int, float), "a number"),
     "bool": ((bool,), "True or False"),
 }
+# A million numbers or so.
+_WEIGHTS_BYTES = 1 << 24
 _SWITCH = {"on": True, "off": False}
 
 
@@ -164,6 +167,12 @@ def _weights_text(value: Any) -> str:
         text = os.fspath(value)
         if not os.path.isfile(text):  # noqa: PTH113 # Path.is_file fails on long lists of numbers
             return text
+        size = Path(text).stat().st_size
+        if size > _WEIGHTS_BYTES:
+            raise InputError(
+                f"class_weights '{text}' has {size} bytes, more than {_WEIGHTS_BYTES}; give a text "
+                "file with a number for each class"
+            )
         try:
             value = Path(text).read_text().replace(",", " ").split()
         except (OSError, UnicodeDecodeError) as error:
@@ -175,7 +184,7 @@ def _weights_text(value: Any) -> str:
         return ",".join(str(float(weight)) for weight in value)
     except (TypeError, ValueError):
         raise InputError(
-            f"class_weights must be a text, a file or a list of numbers, got {value!r}"
+            f"class_weights must be a text, a file or a list of numbers, got {reprlib.repr(value)}"
         ) from None
 
 

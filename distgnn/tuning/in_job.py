@@ -13,6 +13,7 @@ from distgnn.api.source import Source, SourceOptions, check_ranks
 from distgnn.api.training import train_one
 from distgnn.comm.collective import collectively, of_rank_0
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.files import read_whole
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.run.directory import CHECKPOINTS, CONFIG, METRICS, SUMMARY, RunDirectory
 from distgnn.training.tasks.measures import lower_is_better
@@ -235,7 +236,7 @@ def clone_run(parent: Path, child: Path, settings: Mapping[str, Any]) -> None:
             shutil.copytree(source, temporary / name)
         elif source.exists():
             shutil.copy2(source, temporary / name)
-    values = json.loads((parent / CONFIG).read_text())
+    values = json.loads(read_whole(parent / CONFIG))
     values["train"] = with_settings(values["train"], settings)
     (temporary / CONFIG).write_text(json.dumps(values, indent=2) + "\n")
     shutil.rmtree(child, ignore_errors=True)

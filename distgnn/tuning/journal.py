@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from distgnn.datasets.errors import one_line
+from distgnn.datasets.files import read_whole
 from distgnn.training.loop.progress import Lines
 from distgnn.tuning.trial import WORST
 
@@ -226,7 +227,7 @@ class OptunaJournal:
 
 def _drop_unfinished_line(path: Path) -> None:
     """Remove the end of a file that a process was killed at."""
-    data = path.read_bytes()
+    data = read_whole(path)
     whole = data.rfind(b"\n") + 1
     if whole < len(data):
         with path.open("r+b") as file:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.files import read_whole
 from distgnn.tuning.samplers import changed_settings
 from distgnn.tuning.schedulers import ranked
 from distgnn.tuning.trial import WORST, Stint, StintResult, Trial, Visit
@@ -52,7 +53,7 @@ class StudyLog:
 
     def _read(self) -> None:
         try:
-            data = self._path.read_bytes()
+            data = read_whole(self._path)
         except FileNotFoundError:
             return
         except OSError as error:

@@ -21,6 +21,7 @@ from distgnn.api.verbs import config_values, notes, with_recipe
 from distgnn.comm.collective import of_rank_0
 from distgnn.comm.launch import detect
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.files import read_whole
 from distgnn.settings.fields import flag_of, settings_of
 from distgnn.settings.model import ModelSettings
 from distgnn.training.config.loop import MachineSettings
@@ -501,7 +502,7 @@ class Tuning:
 
     def _check_spec(self, path: Path, spec: Mapping[str, Any]) -> None:
         try:
-            begun = json.loads(path.read_text())
+            begun = json.loads(read_whole(path))
         except (OSError, ValueError) as error:
             raise InputError(
                 f"cannot read '{path}': {error}; restore it, or begin another study with --run"

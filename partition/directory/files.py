@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.files import check_regular
 from distgnn.partition.directory.manifest import FileRecord
 
 CHUNK_BYTES = 1 << 20
@@ -118,6 +119,7 @@ def open_array(path: Path, record: FileRecord, *, verify: bool) -> NDArray[Any]:
         InputError: If the file is missing, truncated, altered or no array.
     """
     try:
+        check_regular(path)
         size = path.stat().st_size
     except OSError as error:
         raise InputError(

@@ -422,3 +422,14 @@ def test_reports_take_something_to_report_on_and_no_flags_of_what_is_done(run, t
         dg.report([], tmp_path / "p.html")
     with pytest.raises(dg.InputError, match="flags of the model have no effect on a run, which"):
         dg.report([run, run], tmp_path / "p.html", hidden=16)
+
+
+def test_a_file_that_is_no_list_of_weights_is_not_read(ring, tmp_path):
+    with (tmp_path / "w.txt").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(
+        dg.InputError, match=r"w.txt' has 1073741824 bytes, more than 16777216; giv"
+    ):
+        dg.train(ring, out=tmp_path / "run", class_weights=tmp_path / "w.txt", **QUICK)
+    with pytest.raises(dg.InputError, match=r"a list of numbers, got \['a', 'a', .*\.\.\.\]$"):
+        dg.train(ring, out=tmp_path / "run", class_weights=["a"] * 1000, **QUICK)

@@ -56,6 +56,12 @@ def test_a_pipe_in_place_of_a_manifest_is_refused(distgnn, parts):
     assert "it is a named pipe, not a file" in distgnn("inspect", parts).sentence
 
 
+def test_a_pipe_in_place_of_an_array_of_a_part_is_refused(distgnn, parts):
+    pipe(next(parts.glob("part-*/indptr.npy")))
+    outcome = distgnn("inspect", parts, "--verify")
+    assert "indptr.npy' of the partition cannot be read: it is a named pipe" in last_line(outcome)
+
+
 def test_a_pipe_in_place_of_a_recipe_is_refused(distgnn, tmp_path, ring):
     pipe(tmp_path / "r.json")
     words = ("train", ring, "--recipe", tmp_path / "r.json", "--run", "run")

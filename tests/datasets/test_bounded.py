@@ -13,9 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distgnn.datasets import Graph, InputError, archive, files, load
+from distgnn.datasets import Graph, InputError, archive, files, load, parquet_table
+from distgnn.datasets.array_folder import num_vertices_of
+from distgnn.datasets.flat_array import read_header
 from distgnn.datasets.matrix_market import read_matrix_market
 from distgnn.datasets.npz import read_npz
+from distgnn.datasets.ogb.member import open_member
+from distgnn.datasets.parquet_table import parquet_slices, read_parquet
 from distgnn.datasets.reddit import is_reddit
 from distgnn.datasets.whole_lines import whole_lines
 
@@ -242,3 +246,110 @@ def test_sentences_are_bounded_and_print_no_control_characters() -> None:
     assert str(error).isprintable()
     assert str(error).startswith(r"\x1b[2J\x00 xxx")
     assert str(error).endswith(r"xxx\ud800 remedy")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_archive_that_zipfile_unpacks_without_limit_is_refused(
+    tmp_path: Path, method: int
+) -> None:
+    path = tmp_path / "bomb.npz"
+    with zipfile.ZipFile(path, "w", method) as packed:
+        packed.writestr("edge_index.npy", npy("<i8", "(2, 3)", EDGES.tobytes()))
+    with pytest.raises(InputError, match=rf"compressed by method {method}, not by deflate"):
+        read_npz(path)
+    with pytest.raises(InputError, match=rf"compressed by method {method}, not by deflate"):
+        open_member(path, "edge_index")
+
+
+def test_a_negative_size_is_no_shape(tmp_path: Path) -> None:
+    (tmp_path / "a.npy").write_bytes(npy("<i8", "(-5,)", b""))
+    with pytest.raises(InputError, match=r"its shape is \(-5,\)"):
+        read_header(tmp_path / "a.npy")
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_more_vertices_than_can_be_numbered_in_memory_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", edge_index=EDGES, num_vertices=2_000_000_000)
+    with pytest.raises(InputError, match="a graph of 2000000000 vertices takes 16 GB of memory"):
+        load(tmp_path / "g.npz")
+
+
+@pytest.mark.parametrize("shape", [np.array([3, 2**63], np.uint64), np.array([3, -1])])
+def test_a_shape_of_features_that_nothing_has_is_refused(tmp_path: Path, shape: Any) -> None:
+    features = {"indptr": np.zeros(4, int), "indices": np.zeros(0, int), "data": np.zeros(0)}
+    arrays = {f"features_{name}": value for name, value in features.items()}
+    np.savez(tmp_path / "g.npz", edge_index=EDGES, features_shape=shape, **arrays)
+    with pytest.raises(InputError, match="CSR arrays of the features contradict each other"):
+        load(tmp_path / "g.npz")
+
+
+@pytest.mark.parametrize(
+    "shape", [np.array([np.nan, 2]), np.array(["3", "2"]), np.array([-3, 2]), np.array([3])]
+)
+def test_a_folder_tells_its_vertices_by_whole_numbers(tmp_path: Path, shape: Any) -> None:
+    np.save(tmp_path / "features_shape.npy", shape)
+    with pytest.raises(InputError, match="must hold the numbers of rows and columns of the feat"):
+        num_vertices_of(tmp_path)
+
+
+def test_a_file_that_may_not_be_opened_is_no_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez(tmp_path / "g.npz", edge_index=EDGES)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(PermissionError):
+        archive.read_arrays(tmp_path / "g.npz")
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("is_sliced", [False, True])
+def test_a_long_text_that_is_stored_once_counts_in_every_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_sliced: bool
+) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(parquet_table, "available_memory", lambda: 1 << 20)
+    monkeypatch.setattr(parquet_table, "_FEW_BYTES", 1 << 10)
+    path, ids = tmp_path / "v.parquet", np.arange(1000)
+
+    def read() -> Any:
+        return list(parquet_slices(path)) if is_sliced else [read_parquet(path)]
+
+    parquet.write_table(arrow.table({"id": ids, "name": ["x" * 100, None] * 500}), path)
+    (table,) = read()
+    assert table.strings(1).tolist() == ["x" * 100, ""] * 500
+    parquet.write_table(arrow.table({"id": ids, "name": ["x" * 10_000] * 1000}), path)
+    assert path.stat().st_size < 10_000
+    with pytest.raises(InputError, match=r"column 'name' of .* takes 0.01 GB of memory"):
+        read()
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_lists_of_a_parquet_file_count_with_all_their_values(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    lists = arrow.array([[0] * 1000] * 1000)
+    parquet.write_table(arrow.table({"id": np.arange(1000), "more": lists}), tmp_path / "v.parquet")
+    with pytest.raises(InputError, match=r"v.parquet takes 0.00801 GB of memory"):
+        read_parquet(tmp_path / "v.parquet")
+
+
+@pytest.mark.parametrize("is_sliced", [False, True])
+def test_two_columns_of_one_name_are_told(tmp_path: Path, is_sliced: bool) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path, ids = tmp_path / "e.parquet", arrow.array([0, 1])
+    parquet.write_table(arrow.Table.from_arrays([ids, ids, ids], ["src", "dst", "src"]), path)
+    with pytest.raises(InputError, match=r"e.parquet has two columns named 'src'; give each col"):
+        list(parquet_slices(path)) if is_sliced else read_parquet(path)
+
+
+@pytest.mark.parametrize("row", ["1,2{}", "{}1,2", "1{},2", "1,{}2"])
+def test_blanks_beside_fields_are_left_out_but_not_without_end(tmp_path: Path, row: str) -> None:
+    path = tmp_path / "e.csv"
+    path.write_text("0,1\n" + row.format(" " * 3000) + "\n")
+    assert load(path).num_edges == 2
+    path.write_text("0,1\n" + row.format(" " * 5000) + "\n")
+    with pytest.raises(InputError, match=r"line 2 of .* has more than 4096 blanks beside a field"):
+        load(path)

@@ -165,3 +165,17 @@ def test_arrays_inside_an_npz_are_read_in_slices(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a cannot be read"):
         open_member(path, "a")
     assert [file.name for file in tmp_path.iterdir()] == ["a.npz"]
+
+
+def test_an_archive_that_zipfile_unpacks_without_limit_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("arxiv/raw/edge.csv.gz", b"x")
+    with pytest.raises(InputError, match=r"is damaged .*compressed by method 12.*; get it again"):
+        prepare("ogbn-arxiv", root=tmp_path / "root", archive=tmp_path / "bad.zip")
+
+
+def test_a_name_in_an_archive_that_is_no_text_is_damage(tmp_path: Path) -> None:
+    path = _zip(tmp_path, "arxiv/raw/ü")
+    path.write_bytes(path.read_bytes().replace("ü".encode(), b"\xff\xfe"))
+    with pytest.raises(InputError, match=r"bad.zip is damaged or its end is missing"):
+        prepare("ogbn-arxiv", root=tmp_path / "root", archive=path)
