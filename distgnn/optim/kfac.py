@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import numpy as np
 import torch
 
 from distgnn.datasets.errors import InputError
@@ -410,7 +411,9 @@ class Kfac(Sgd):
         for number, step in steps.items():
             grad = self._parameters[number].grad
             assert grad is not None, "what is stepped has a gradient"
-            total += float((step * grad).sum(dtype=torch.float64))
+            # Not by torch, whose sums depend on the number of threads: ranks may have different
+            # ones, and would scale their steps differently.
+            total += float((step * grad).numpy(force=True).sum(dtype=np.float64))
         form = abs(total) * float(self.lr) ** 2
         if form > self.options.clip:
             for step in steps.values():
