@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import signal
 import sys
 import threading
 from contextlib import contextmanager, suppress
@@ -254,11 +255,11 @@ def _on_ranks(work: Callable[[Group], T], group: Group) -> T:
         except StoppedError as caught:  # which all ranks raise
             stopped = caught
         group.barrier()
+        group.close()
     except BaseException as error:  # noqa: BLE001 - whatever it is, no peer may be left waiting
         if _STATE.ends_process:
             end_job(group, error, killed_before=killed_before)
         _leave(group, error, num_killed() - killed_before)
-    group.close()
     if stopped is not None:
         raise stopped
     return result
@@ -288,6 +289,8 @@ def end_job(group: Group, error: BaseException, *, killed_before: int) -> None:
         error: Error of this rank.
         killed_before: Processes that the kernel had ended for want of memory when the job began.
     """
+    # An interrupt that has got through is not to be repeated while the others are waited for.
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     shown = as_input_error(error)
     if shown is not None or isinstance(error, KeyboardInterrupt):
         if group.rank == 0:

@@ -129,7 +129,8 @@ class DirectBeats:
             except OSError:
                 # Gone, or no rank of ours: the watchdog finds out who ended, and why. Such a link
                 # is not cut, as its end is known.
-                self._lines.remove(line)
+                with suppress(ValueError):  # closed by another thread meanwhile
+                    self._lines.remove(line)
                 line.connection.close()
                 self._awaited.discard(line.rank)
                 self.num_heard.pop(line.rank, None)

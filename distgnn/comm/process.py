@@ -226,12 +226,15 @@ def limited(limit_s: float, sentence: str) -> Iterator[None]:
         os._exit(max([0, *_ENDS]) or EXIT_RETRY)
 
     # Python 3.12 starts no thread once it ends, and memory may be refused: then nothing is limited.
+    thread = DaemonThread(look, name="distgnn-limit")
     with suppress(RuntimeError, MemoryError):
-        DaemonThread(look, name="distgnn-limit").start()
+        thread.start()
     try:
         yield
     finally:
         is_over.set()
+        if thread.is_alive():
+            thread.join()
 
 
 def print_last(sentence: str) -> None:

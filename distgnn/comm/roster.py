@@ -260,7 +260,7 @@ class Roster:
         self._is_compared = True
         me = f"{self._host} {self._me.machine} {self._me.pid}"
         who = f"rank {self._launch.rank} ({self._host}, pid {self._me.pid})"
-        other = self._store.compare_set(f"claim/{self._launch.rank}", "", me).decode("latin-1")
+        other = self._store.compare_set(f"claim/{self._launch.rank}", "", me).decode()
         if other != me:
             host, *_, pid = other.split(" ")
             raise InputError(
@@ -353,11 +353,13 @@ class Roster:
         """End the process if a call of the store in the block does not return."""
         self._contact_s = time.monotonic()
         is_over = threading.Event()
-        DaemonThread(self._guard, (is_over, timeout_s)).start()
+        thread = DaemonThread(self._guard, (is_over, timeout_s))
+        thread.start()
         try:
             yield
         finally:
             is_over.set()
+            thread.join()
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:

@@ -193,6 +193,19 @@ class Watchdog:
         """Whether the process of a rank of this machine has ended before its work was done."""
         return bool(self._dead())
 
+    def ended(self, store: Store) -> list[int]:
+        """Return the other ranks that have ended, whatever they said before.
+
+        Args:
+            store: A client of the store.
+        """
+        return [
+            peer.rank
+            for peer in self._peers
+            if peer is not self._me
+            and (peer.is_dead(self._machine) or store.check([_gone(peer.rank)]))
+        ]
+
     def diagnose(self, error: Exception, lost: Sequence[int] = ()) -> PeerError:
         """Find out which rank made a verb fail.
 

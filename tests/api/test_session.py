@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch.nn import functional
 import distgnn as dg
 from distgnn.api.data import Data, LoadOptions
 from distgnn.api.graphs import Share, join_parts
+from distgnn.api.job import end_job
 from distgnn.api.session import Session, refuse_inside
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
@@ -944,3 +946,13 @@ def test_a_layer_for_fewer_types_than_the_graph_has_says_so(words, sentence):
             dg.nn.RGCNConv(2, 4, **words)(data.graph, data.x)
 
     on_ranks(graph, reads, 1)
+
+
+def test_an_interrupt_that_got_through_is_not_repeated_while_a_job_ends(monkeypatch):
+    monkeypatch.setattr("distgnn.api.job.fail", lambda *_, **__: None)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 1000)
+    try:
+        end_job(SingleGroup(), KeyboardInterrupt(), killed_before=0)
+        assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)

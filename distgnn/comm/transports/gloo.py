@@ -92,10 +92,17 @@ class GlooGroup(WatchedGroup):
         assert world is not None
         self._world: dist.ProcessGroup = world
         self._lanes: Lanes | None = None
-        self._watch(meeting, stale_s=stale_s, endpoints=_endpoints(self._sockets))
-        self._patience = timedelta(seconds=message_timeout_s)
-        if has_lanes:
-            self._lanes = Lanes(self)
+        try:
+            self._watch(meeting, stale_s=stale_s, endpoints=_endpoints(self._sockets))
+            self._patience = timedelta(seconds=message_timeout_s)
+            if has_lanes:
+                self._lanes = Lanes(self)
+        except BaseException:
+            # Nobody else can: there is no group that could be closed.
+            if self._watchdog is not None:
+                self._watchdog.stop()
+            self._leave()
+            raise
 
     def isend(self, tensor: Tensor, peer: int, tag: int) -> Work:
         """Start sending a tensor; see Group."""

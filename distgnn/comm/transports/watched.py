@@ -29,6 +29,7 @@ MESSAGE_TIMEOUT_S = 6 * 3600.0
 _SPIN_S = 0.02
 _NAP_S = 1e-4
 _LOOK_S = 0.02
+_CLOSING_S = 1.0
 # Where a firewall lets the ranks meet, but not call each other, all of it is waited for.
 _SETTLE_S = 3.0
 
@@ -97,13 +98,14 @@ class WatchedGroup(Group):
         """
         if self._is_closed:
             return
-        self._is_closed = True
         assert self._watchdog is not None
         if not self._watchdog.is_over:
             try:
                 self._wait_for_all()
             except RuntimeError as error:
+                # Still open: the others are to hear of it, and another call frees all.
                 raise self._diagnose(error) from error
+        self._is_closed = True
         self._watchdog.stop()
         atexit.unregister(self._watchdog.stop)
         if not self._watchdog.is_over:
@@ -115,10 +117,18 @@ class WatchedGroup(Group):
         assert self._watchdog is not None
         self._watchdog.set_closing()
         self._store.add("closing", 1)
-        deadline_s = time.monotonic() + self._patience_s
+        begin_s = look_s = time.monotonic()
         while self._store.add("closing", 0) < self.size:
             self._watchdog.check()
-            if time.monotonic() > deadline_s:
+            now_s = time.monotonic()
+            if now_s > look_s + _CLOSING_S:
+                look_s = now_s
+                # One may say that it is closing and end before it is counted. Whoever is counted
+                # ends only once all are.
+                ended = self._watchdog.ended(self._store)
+                if ended and self._store.add("closing", 0) < self.size:
+                    raise self._watchdog.diagnose(RuntimeError("a rank ended too early"), ended)
+            if now_s > begin_s + self._patience_s:
                 raise RuntimeError(f"not all ranks closed within {self._patience_s:g} s")
             time.sleep(0.005)
 
@@ -155,9 +165,9 @@ class WatchedGroup(Group):
         )
         watchdog.start()
         self.barrier()
-        watchdog.run()
         # An interpreter that ends while a thread is in a call of the store aborts.
         atexit.register(watchdog.stop)
+        watchdog.run()
         self._watchdog = watchdog
 
     def _wait_until(self, is_done: Callable[[], bool], what: str) -> None:

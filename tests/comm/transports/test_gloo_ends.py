@@ -42,6 +42,12 @@ if sys.argv[1] == "ends without leaving":
     group._watchdog._wake.set()
     time.sleep(0.1)
     sys.exit(3)
+if sys.argv[1] == "ends as it closes":
+    def end(key, number):
+        time.sleep(3)  # the heart says that this rank closes, and it is not counted
+        os._exit(0)
+    group._store.add = end
+    group.close()
 if sys.argv[1] == "leaves":
     group.close()
     names = [file.read_text().strip() for file in pathlib.Path("/proc/self/task").glob("*/comm")]
@@ -86,6 +92,17 @@ def test_a_rank_that_ends_in_start_up_is_told(first: Job) -> None:
         PeerError, match=r"rank 0 \(.*\) lost the other ranks in start-up \(.*; see"
     ):
         GlooGroup(Launch("openmpi", 0, 2, 0, 2), first.meeting, timeout_s=60)
+    assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize("first", ["ends as it closes"], indirect=True)
+def test_a_rank_that_ends_before_it_is_counted_is_named_and_all_is_freed(first: Job) -> None:
+    group = GlooGroup(Launch("openmpi", 0, 2, 0, 2), first.meeting, timeout_s=60)
+    group._patience_s = 40
+    with pytest.raises(PeerError, match=rf"rank 1 \(.*, pid {first.second.pid}\) died, last seen"):
+        group.close()
+    group.close()
+    assert not dist.is_initialized()
 
 
 @pytest.mark.parametrize("first", ["stays"], indirect=True)
