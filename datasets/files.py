@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import stat
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,22 @@ def check_regular(path: Path) -> None:
     for is_kind, name in _KINDS:
         if is_kind(mode):
             raise OSError(errno.EINVAL, f"it is {name}, not a file", str(path))
+
+
+def sync_directory(path: Path) -> None:
+    """Force the names in a directory to disk, so that a rename survives a crash.
+
+    Args:
+        path: The directory.
+
+    Raises:
+        OSError: If the directory cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def check_room(num_bytes: int, what: str) -> None:

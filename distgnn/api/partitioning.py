@@ -128,7 +128,6 @@ def make_partition(asked: PartitionOptions, *, is_shared: bool = False) -> Manif
             raise InputError(f"{name} must be one of {shown}, got '{value}'")
     if asked.parts < 1:
         raise InputError(f"--parts must be at least 1, got {asked.parts}")
-    _check_pairs(asked.parts)
     parts = given_parts(asked)
     is_on_disk = asked.source.graph is None and stays_on_disk(asked)
     if not (is_on_disk and is_finishing(asked)):
@@ -173,6 +172,7 @@ def _check_and_tell(asked: PartitionOptions, graph: Graph, start: float) -> None
             f"--parts {asked.parts} asks for more parts than graph '{graph.name}' has "
             f"vertices; use at most {graph.num_vertices}"
         )
+    _check_pairs(asked.parts)
     of_edges = f", {graph.num_edge_features} features of edges" if graph.num_edge_features else ""
     asked.say(
         f"{graph.name}: {graph.num_vertices} vertices, {graph.num_edges} edges, "

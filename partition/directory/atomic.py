@@ -13,8 +13,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.files import sync_directory
 from distgnn.datasets.graph import Graph
-from distgnn.partition.directory.files import sync_directory, write_array
+from distgnn.partition.directory.files import write_array
 from distgnn.partition.directory.layout import part_folder
 from distgnn.partition.directory.manifest import FileRecord, Manifest, PartCounts
 from distgnn.partition.directory.temporary import NEW, PREVIOUS, folder_beside

@@ -164,22 +164,6 @@ def _map(path: Path, size: int) -> NDArray[Any]:
     return np.memmap(path, dtype, mode="c", offset=offset, shape=shape, order=order)
 
 
-def sync_directory(path: Path) -> None:
-    """Force the names in a directory to disk, so that a rename survives a crash.
-
-    Args:
-        path: The directory.
-
-    Raises:
-        OSError: If the directory cannot be opened.
-    """
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _sha256(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:

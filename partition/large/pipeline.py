@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.files import sync_directory
 from distgnn.partition.directory.atomic import manifest_of, replace, write_manifest
-from distgnn.partition.directory.files import sync_directory
 from distgnn.partition.directory.manifest import Manifest, PartCounts
 from distgnn.partition.directory.store import check_target, is_partition_directory, read_manifest
 from distgnn.partition.large import relations

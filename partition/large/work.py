@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
-from distgnn.partition.directory.files import sync_directory
+from distgnn.datasets.files import sync_directory
 
 PARTS = "parts"
 """Name of the folder that becomes the partition directory."""

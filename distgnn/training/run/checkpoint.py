@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgnn.datasets.errors import InputError
-from distgnn.datasets.files import check_regular, read_whole
-from distgnn.partition.directory.files import sync_directory
+from distgnn.datasets.files import check_regular, read_whole, sync_directory
 from distgnn.training.run.directory import unwritable
 from distgnn.training.run.tensors import read_tensors, write_tensors
 
