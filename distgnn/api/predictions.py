@@ -177,7 +177,7 @@ def evaluate_run(
     metrics = {f"{split}_metric": value for split, value in result.metric.items()}
     return {
         **metrics,
-        "val_loss": result.val_loss,
+        "val_loss": result.val_loss if inputs.counts["val"] else None,
         "metric": inputs.measure.name,
         "split_index": index,
     }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import reprlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from distgnn.api.job import Job
-from distgnn.api.settings import Keywords
+from distgnn.api.settings import ALL, Keywords, checked
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ def evaluate(
     """
     from distgnn.api.predictions import evaluate_run
 
+    if split_index is not None and checked("split_index", split_index, "int") == ALL:
+        raise InputError("split_index must be one row of the masks, got 'all'; evaluate each")
     after = _smoothing(correct_and_smooth)
     options = {"split_index": split_index, "correct_and_smooth": correct_and_smooth}
     use = _use("evaluate", run, source, settings, options)
@@ -99,7 +102,7 @@ def predict(
     from distgnn.api.tables import check_target, write_table
     from distgnn.comm.collective import on_rank_0
 
-    target = _path(out)
+    target, probabilities = _path(out), checked("probabilities", probabilities, "bool")
     if target is not None:
         check_target(target)
     after, file = _smoothing(correct_and_smooth), None if pairs is None else os.fspath(pairs)
@@ -110,13 +113,15 @@ def predict(
 
     def work(trained: TrainedRun, share: PartOfRun) -> NDArray[Any]:
         found = predict_run(trained, share, use.run, file, after)
+        has_classes = isinstance(found, Predictions) and found.task != "regression"
+        if probabilities and not has_classes:
+            learned = "values" if isinstance(found, Predictions) else "links"
+            raise InputError(
+                f"--probabilities is for classes of vertices, but the run learned {learned}; leave "
+                "it out"
+            )
         if isinstance(found, Predictions):
             found = found._replace(has_all=probabilities)
-        elif probabilities:
-            raise InputError(
-                "--probabilities is for classes of vertices, but the run learned links; leave it "
-                "out"
-            )
         if target is not None:  # before the ranks part: the others would not wait for it then
             on_rank_0(share.group, lambda: write_table(target, found))
         return found.probability
@@ -259,7 +264,18 @@ def job_of(words: Keywords) -> Job:
 def _smoothing(alphas: tuple[float, float] | None) -> CorrectAndSmooth | None:
     from distgnn.training.tasks.smoothing import CorrectAndSmooth
 
-    return None if alphas is None else CorrectAndSmooth(*alphas)
+    if alphas is None:
+        return None
+    try:
+        first, second = map(float, alphas)
+    except (TypeError, ValueError):
+        first = second = -1.0
+    if not (0 <= first < 1 and 0 <= second < 1):
+        raise InputError(
+            "correct_and_smooth must be two shares of at least 0 and below 1, such as (0.8, 0.8), "
+            f"got {reprlib.repr(alphas)}"
+        )
+    return CorrectAndSmooth(first, second)
 
 
 def _path(value: Any) -> Path | None:

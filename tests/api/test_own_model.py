@@ -10,7 +10,9 @@ import torch
 from graphs import make_graph
 
 import distgnn as dg
+from distgnn.datasets import InputError
 from distgnn.datasets.npz import write_npz
+from distgnn.nn.relational import RGCNConv
 
 
 class Net(torch.nn.Module):
@@ -51,6 +53,39 @@ def test_a_run_of_ones_own_model_scores_and_predicts(trained):
     }
     again = dg.Run(trained.path, model=Net)
     assert np.array_equal(again.predict(threads=1), trained.predict(threads=1))
+
+
+class Typed(torch.nn.Module):
+    def __init__(self, data):
+        super().__init__()
+        self.first = RGCNConv(data.num_features, data.num_classes, num_relations=3)
+
+    def forward(self, graph, x):
+        return self.first(graph, x)
+
+
+def test_ones_own_typed_model_is_corrected_and_smoothed(tmp_path):
+    graph = make_graph("typed")
+    assert graph.num_relations == 3
+    run = dg.train(graph, model=Typed, out=tmp_path / "run", **OPTIONS)
+    found = run.evaluate(source=graph, correct_and_smooth=(0.5, 0.5), threads=1)
+    assert 0 <= found["test_metric"] <= 1
+
+
+@pytest.mark.parametrize(
+    "alphas", [(2.0, 0.8), (-1, 0.8), (float("nan"), 0.8), (0.8, 0.8, 3), 0.8, (0.8,), ("x", 0.8)]
+)
+def test_shares_of_correction_are_two_below_1(trained, alphas):
+    with pytest.raises(InputError, match=r"two shares of at least 0 and below 1, such as \(0.8, 0"):
+        trained.evaluate(correct_and_smooth=alphas)
+
+
+def test_a_row_of_the_masks_is_a_number_and_probabilities_a_switch(trained):
+    for value, said in (("1", "a whole number, got '1'"), ("all", "one row of the masks, got 'a")):
+        with pytest.raises(InputError, match=f"split_index must be {said}"):
+            trained.evaluate(split_index=value)
+    with pytest.raises(InputError, match="probabilities must be True or False, got 'yes'"):
+        trained.predict(probabilities="yes")
 
 
 def test_its_config_says_whose_model_it_was(trained):
@@ -126,3 +161,17 @@ def test_training_inside_a_session_is_refused(tmp_path):
         pytest.raises(dg.InputError, match=r"distgnn\.train opens the ranks itself"),
     ):
         dg.train(make_graph(), model=Net, out=tmp_path / "run", **OPTIONS)
+
+
+def test_a_run_of_values_has_no_probabilities_to_show(tmp_path):
+    graph = make_graph("regression")
+    run = dg.train(graph, model=Net, out=tmp_path / "run", **OPTIONS)
+    with pytest.raises(InputError, match="is for classes of vertices, but the run learned values"):
+        run.predict(source=graph, probabilities=True, threads=1)
+
+
+def test_a_loss_that_no_vertex_has_is_none(tmp_path):
+    graph = make_graph("random")
+    graph.val_mask[:] = False
+    run = dg.train(graph, model=Net, out=tmp_path / "run", **OPTIONS)
+    assert run.evaluate(source=graph, threads=1)["val_loss"] is None

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from distgnn.edges.walk_orders import WalkOrders
     from distgnn.ops.rows import Rows
     from distgnn.partition.directory.store import Part
+    from distgnn.settings.model import ModelSettings
     from distgnn.training.config.settings import TrainConfig
 
 
@@ -305,6 +306,11 @@ def setup_exchange(config: TrainConfig, group: Group) -> Synchronous:
     return exchange
 
 
+def reads_types(model: ModelSettings, part: Part) -> bool:
+    """Return whether a model may read types of edges; a layer of the user's may."""
+    return model.kind.is_typed or (bool(model.own) and part.edge_type is not None)
+
+
 def plan_edges(
     config: TrainConfig, part: Part, exchange: Synchronous, walk_orders: WalkOrders | None
 ) -> Blocks:
@@ -330,7 +336,7 @@ def plan_edges(
         part,
         exchange.group,
         has_positions=kind.is_attention or has_features or is_own,
-        has_types=kind.is_typed or (is_own and part.edge_type is not None),
+        has_types=reads_types(config.model, part),
         has_features=has_features,
         walk_orders=walk_orders,
     )

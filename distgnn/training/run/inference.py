@@ -22,7 +22,7 @@ from distgnn.training.data.info import DataInfo
 from distgnn.training.data.inputs import input_rows, split_rows
 from distgnn.training.data.label_input import append_labels
 from distgnn.training.data.placement import place_rows
-from distgnn.training.loop.graphs import plan_edges
+from distgnn.training.loop.graphs import plan_edges, reads_types
 from distgnn.training.loop.model import build_model, num_inputs
 from distgnn.training.loop.own_model import build_own, call_own, own_name, rows_for
 from distgnn.training.run.directory import CONFIG, RunDirectory
@@ -181,7 +181,7 @@ class TrainedRun:
                 part,
                 group,
                 has_positions=False,
-                has_types=model.kind.is_typed,
+                has_types=reads_types(model, part),
                 has_features=model.reads_edge_features,
                 walk_orders=walk_orders,
             )
