@@ -68,6 +68,14 @@ def test_a_series_goes_on_where_it_stopped(distgnn, ring, here):
     assert changed.sentence.startswith("cannot resume 's/seed-0' with other settings: lr")
 
 
+def test_a_summary_that_lacks_a_value_is_made_anew(distgnn, ring, here):
+    command = ["train", ring, "--run", "s", "--seeds", 2, *QUICK]
+    straight = distgnn(*command).json
+    (here / "s/seed-0/summary.json").write_text('{"a": 1}')
+    again = distgnn(*command, "--resume").json
+    assert again["runs"][0]["test_metric"] == straight["runs"][0]["test_metric"]
+
+
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_a_series_that_has_ended_is_not_shown_for_another_graph(distgnn, ring, here, is_cut):
     other = ring_arrays()

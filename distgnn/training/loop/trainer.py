@@ -441,10 +441,10 @@ class Trainer:
         self._check_finite("validation loss", scores.val_loss)
         # Without validation vertices the latest epoch is the best one.
         metric = scores.metric["val"]
-        if metric is None:
-            merit = float(epoch)
-        elif self.config.select_by == "loss":
+        if self.config.select_by == "loss" and self.inputs.counts["val"]:
             merit = -scores.val_loss
+        elif metric is None:
+            merit = float(epoch)
         else:
             merit = -metric if self.objective.measure.is_lower_better else metric
         if self.best.improves(merit, scores.val_loss, epoch):

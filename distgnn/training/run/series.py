@@ -102,7 +102,7 @@ def check_folders(folder: Path, members: Sequence[Member], *, may_exist: bool) -
 
 
 def read_finished(run_dir: RunDirectory, config: TrainConfig) -> dict[str, Any]:
-    """Return the summary of a run that has ended; {} if it is to be longer.
+    """Return the summary of a run that has ended; {} if it is to be longer, or lacks a value.
 
     Args:
         run_dir: Directory of the run.
@@ -115,7 +115,9 @@ def read_finished(run_dir: RunDirectory, config: TrainConfig) -> dict[str, Any]:
     begun = TrainConfig.from_json(run_dir.read_config().get("train", {}))
     names = ("epochs", "patience", "stop_on", "goal")
     is_longer = any(getattr(config, name) != getattr(begun, name) for name in names)
-    return {} if is_longer else run_dir.read_json(SUMMARY)
+    summary = run_dir.read_json(SUMMARY)
+    wanted = {*(f"{split}_metric" for split in SPLITS), *_KEPT, "metric"}
+    return {} if is_longer or not wanted <= summary.keys() else summary
 
 
 def summarise_series(

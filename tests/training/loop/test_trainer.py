@@ -123,6 +123,9 @@ def test_the_lowest_validation_loss_may_choose_the_weights():
     for select_by, epoch in (("metric", 1), ("loss", 2)):
         trainer, _ = scripted(script, select_by=select_by)
         assert trainer.best.epoch == epoch
+    # Areas are not defined where all validation labels are equal; the loss is.
+    undefined = [(None, 3.0), (None, 1.0), (None, 2.0)]
+    assert scripted(undefined, select_by="loss")[0].best.epoch == 1
     with pytest.raises(InputError, match=r"^--select-by must be one of metric, loss, got 'val'$"):
         make_config(select_by="val")
     sentence = r"^--select-by loss compares validation losses, which --evaluation screened\(int8\)"
