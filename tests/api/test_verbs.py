@@ -51,6 +51,19 @@ def test_a_run_pauses_and_continues_as_if_it_had_not(ring, tmp_path, capsys):
         assert [one[name] for name in names] == [other[name] for name in names]
 
 
+@pytest.mark.parametrize("more", [{"lr_schedule": "plateau:1"}, {"patience": 5}])
+def test_a_pause_changes_nothing_where_its_epoch_is_not_evaluated(ring, tmp_path, more):
+    words = {**QUICK, "model": "gcn", "epochs": 12, "eval_every": 3, "lr": 0.3, **more}
+    straight = dg.train(ring, out=tmp_path / "straight", **words)
+    paused = dg.train(ring, out=tmp_path / "run", pause_after=5, **words)
+    assert paused.metrics[4]["val_metric"] is not None
+    assert paused.best_epoch == 2
+    run = dg.train(ring, out=tmp_path / "run", resume=True, **words)
+    assert [one["loss"] for one in run.metrics] == [one["loss"] for one in straight.metrics]
+    assert [one["lr"] for one in run.metrics] == [one["lr"] for one in straight.metrics]
+    assert run.best_epoch == straight.best_epoch
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -418,14 +418,24 @@ class Trainer:
         names = (*(f"{split}_metric" for split in SPLITS), "val_loss")
         metrics: dict[str, Any] = dict.fromkeys(names)
         epoch = self.num_epochs
-        is_due = is_last or self._is_evaluated(epoch)
-        if not (is_due or self.screen.is_due(self.best, epoch, is_last=is_last)):
+        # A pause shows how far the run is, and changes nothing of what comes: the run that does not
+        # pause looks at other epochs. Before the first look it has to, as a model is to be kept.
+        is_shown = (
+            is_last
+            and self.until < self.config.epochs
+            and self.best.epoch is not None
+            and not self._is_evaluated(epoch)
+        )
+        is_due = self._is_evaluated(epoch) or (is_last and not is_shown)
+        if not (is_due or is_shown or self.screen.is_due(self.best, epoch, is_last=is_last)):
             return metrics | self.screen.take_values(), 0.0
         start = time.perf_counter()
         self.group.note(epoch, "evaluate")
         with self.weights.consensus(self.model), self.average.in_place():
             if is_due and self.screen.passes(self.best, epoch, is_last=is_last):
                 metrics |= self._evaluate_exactly(epoch)
+            elif is_shown:
+                metrics |= self._metrics_of(self.evaluate())
             while self.screen.is_due(self.best, epoch, is_last=is_last):
                 self.screen.settle(self._evaluate_exactly, lambda: self.best)
         if is_due:
@@ -437,8 +447,7 @@ class Trainer:
     def _evaluate_exactly(self, epoch: int) -> dict[str, Any]:
         """Return the metrics of an epoch's weights; keep them if they are the best so far."""
         scores = self.evaluate()
-        # Weights that are not finite could otherwise look best and be kept.
-        self._check_finite("validation loss", scores.val_loss)
+        metrics = self._metrics_of(scores)
         # Without validation vertices the latest epoch is the best one.
         metric = scores.metric["val"]
         if self.config.select_by == "loss" and self.inputs.counts["val"]:
@@ -451,6 +460,12 @@ class Trainer:
             self.best = Best(epoch, merit, scores.val_loss)
             self.best_state = {k: v.clone() for k, v in self.model.state_dict().items()}
         self.patience.watch(epoch, scores.val_loss)
+        return metrics
+
+    def _metrics_of(self, scores: Evaluation) -> dict[str, Any]:
+        """Return the values of an evaluation by name."""
+        # Weights that are not finite could otherwise look best and be kept.
+        self._check_finite("validation loss", scores.val_loss)
         metrics: dict[str, Any] = {f"{split}_metric": v for split, v in scores.metric.items()}
         return metrics | {"val_loss": scores.val_loss if self.inputs.counts["val"] else None}
 
