@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from distgnn.comm.group import Group
     from distgnn.edges.blocks import Blocks
     from distgnn.edges.walk_orders import WalkOrders
+    from distgnn.nn.config import ModelConfig
     from distgnn.ops.rows import Rows
     from distgnn.partition.directory.store import Part
-    from distgnn.settings.model import ModelSettings
     from distgnn.training.config.settings import TrainConfig
 
 
@@ -306,7 +306,7 @@ def setup_exchange(config: TrainConfig, group: Group) -> Synchronous:
     return exchange
 
 
-def reads_types(model: ModelSettings, part: Part) -> bool:
+def reads_types(model: ModelConfig, part: Part) -> bool:
     """Return whether a model may read types of edges; a layer of the user's may."""
     return model.kind.is_typed or (bool(model.own) and part.edge_type is not None)
 
