@@ -90,7 +90,7 @@ def arrays_in(
     return arrays
 
 
-def open_member(archive: zipfile.ZipFile, member: str) -> IO[bytes]:
+def open_packed(archive: zipfile.ZipFile, member: str) -> IO[bytes]:
     """Open a member of an archive.
 
     Args:
@@ -121,11 +121,11 @@ def _member(archive: zipfile.ZipFile, member: str, key: str, *, may_be_pickled: 
     num_bytes = archive.getinfo(member).file_size
     check_room(num_bytes, key)
     if may_be_pickled:
-        with open_member(archive, member) as stream:
+        with open_packed(archive, member) as stream:
             held = _objects(stream.read(), key)
         if held is not None:
             return held
-    with open_member(archive, member) as stream:
+    with open_packed(archive, member) as stream:
         array = _array_in(stream, num_bytes)
     if not is_text_sound(array):
         raise ValueError("its text has characters that do not exist")

@@ -593,7 +593,7 @@ def _trim(
         buffer: (num_bytes,) uint8.
         start: (num_columns, num_rows) int64. Changed.
         stop: (num_columns, num_rows) int64. Changed.
-        at_end: Whether those behind fields.
+        at_end: Whether to leave out those behind fields.
 
     Returns:
         A row with more blanks than a field may have bytes; None if there is none.

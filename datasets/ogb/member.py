@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distgnn.datasets.archive import ARCHIVE_DAMAGES
-from distgnn.datasets.archive import open_member as archive_member
+from distgnn.datasets.archive import ARCHIVE_DAMAGES, open_packed
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.flat_array import parse_header
 
@@ -57,7 +56,7 @@ class Member:
         """
         try:
             member = f"{self.key}.npy"
-            with zipfile.ZipFile(self.path) as archive, archive_member(archive, member) as file:
+            with zipfile.ZipFile(self.path) as archive, open_packed(archive, member) as file:
                 parse_header(file)
                 left = math.prod(self.shape)
                 while left:
@@ -107,7 +106,7 @@ def open_member(path: Path, key: str) -> Member:
                     f"{path} has no array {key}, only {', '.join(names) or 'nothing'}; prepare the "
                     "data set again"
                 )
-            with archive_member(archive, f"{key}.npy") as file:
+            with open_packed(archive, f"{key}.npy") as file:
                 return Member(path, key, *parse_header(file))
     except InputError:
         raise

@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from distgnn.datasets.archive import open_member
+from distgnn.datasets.archive import open_packed
 from distgnn.datasets.disk import check_room
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.ogb.catalogue import CATALOGUE, published_of
@@ -127,7 +127,7 @@ def _extract(opened: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> No
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.part")
     # At its end the stream checks the CRC of what was read.
-    with open_member(opened, member.filename) as source, temporary.open("wb") as target:
+    with open_packed(opened, member.filename) as source, temporary.open("wb") as target:
         shutil.copyfileobj(source, target, _BLOCK_BYTES)
         target.flush()
         os.fsync(target.fileno())

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 # Of a byte of the file: its text, twice, and the words of its lines.
-_PAIR_TEXT = 40
+_PAIR_BYTES = 40
 HEADER = ("first", "second", "probability")
 
 
@@ -132,9 +132,9 @@ def _read(path: Path) -> NDArray[np.str_]:
     if separator is None:
         raise InputError(f"--pairs must end in .csv or .tsv, got '{path}'")
     try:
-        text = read_whole(path)
-        check_room(_PAIR_TEXT * len(text), f"'{path}'")
-        lines = list(csv.reader(io.StringIO(text.decode(), newline=""), delimiter=separator))
+        data = read_whole(path)
+        check_room(_PAIR_BYTES * len(data), f"'{path}'")
+        lines = list(csv.reader(io.StringIO(data.decode(), newline=""), delimiter=separator))
     except InputError:
         raise
     except (OSError, UnicodeDecodeError, csv.Error) as error:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from distgnn.comm.store import Store
 
 _POLL_S = 0.02
+# Silence after which a host has vanished, before its ranks send heartbeats.
+_VANISHED_S = 9.0
 _FAILURE = "roll-failure"
 # Rank 0 has said a flaw: the first that was told, or another one.
 _FLAW_OF_ZERO, _SAME, _ANOTHER = "flaw-of-rank-0", "same", "another"
@@ -79,7 +81,8 @@ class Roster:
         who = Peer(self._launch.rank, self._host, self._me)
         row = json.dumps([f"{who} died before the ranks had met; {_REMEDY}", False])
         with self._reaching():
-            self._first.leave_will({_FAILURE: row, _told(who.rank): "1"})
+            # Nothing else tells of a rank that is silent because it loads its libraries.
+            self._first.leave_will({_FAILURE: row, _told(who.rank): "1"}, _VANISHED_S)
             self._first.set(f"come/{who.rank}", "1")
 
     def settle(self) -> None:

@@ -153,6 +153,13 @@ class Store:
         """Return whether all keys have values."""
         return bool(self._ask("check", list(keys)))
 
+    def present(self, keys: Sequence[str]) -> list[bool]:
+        """Return which keys have values, by one request."""
+        found = self._ask("multi_get", list(keys))
+        if not isinstance(found, list) or len(found) != len(keys):
+            raise self._odd(found)
+        return [value is not None for value in found]
+
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:
         """Give a key a value if it has the expected one; "" stands for none.
 
@@ -162,9 +169,15 @@ class Store:
         found = self._ask("compare_set", key, _text(expected), _text(desired))
         return str(found).encode("latin-1")
 
-    def leave_will(self, values: Mapping[str, str]) -> None:
-        """Have keys set, unless they have values, once this connection ends."""
-        self._ask("will", {key: _text(value) for key, value in values.items()})
+    def leave_will(self, values: Mapping[str, str], within_s: float = 0.0) -> None:
+        """Have keys set, unless they have values, once this connection ends.
+
+        Args:
+            values: Values by key.
+            within_s: Silence of this host after which its connection ends, at least 3 s; 0 leaves
+                that to TCP, which waits for long.
+        """
+        self._ask("will", {key: _text(value) for key, value in values.items()}, within_s)
 
     def take_will_back(self) -> None:
         """Let the end of this connection mean nothing."""

@@ -30,9 +30,8 @@ _LENGTH = struct.Struct("!I")
 _MAX_FRAME_BYTES = 1 << 26
 _PROOF_S = 10.0
 _LOOK_S = 1.0
-# Silence after which a host that left a will is asked for a sign of life, and how long none may
-# come.
-_QUIET_S, _VANISHED_MS = 3, 9000
+# Silence after which a host that is looked after is asked for a sign of life.
+_QUIET_S = 3
 _READ_BYTES = 1 << 16
 # Errors of a request that none of our clients sends: other values, or brackets a mile deep.
 _ODD = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
@@ -94,18 +93,17 @@ class _Guest:
     will: dict[str, str] = field(default_factory=dict)
 
 
-def _look_after(connection: socket.socket, *, is_close: bool) -> None:
-    """Let the system end a connection whose host has vanished, or leave it alone.
+def _look_after(connection: socket.socket, within_s: float) -> None:
+    """Let the system end a connection whose host has vanished for so long; 0 leaves it alone.
 
     A process that dies ends its connections; a host that loses its power or its link does not.
-    Nothing else tells of a rank that is silent because it loads its libraries.
     """
     with suppress(OSError):
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(is_close))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(within_s > 0))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _QUIET_S)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _QUIET_S)
         # Also where an answer is under way, for which no sign of life is asked.
-        most_ms = _VANISHED_MS if is_close else 0
+        most_ms = round(1000 * within_s)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, most_ms)
 
 
@@ -252,7 +250,8 @@ class StoreServer:
         if verb == "will":
             will = dict(words[0]) if words else {}
             guest.will = {str(key): str(value) for key, value in will.items()}
-            _look_after(guest.connection, is_close=bool(will))
+            # The number is a client's of ours, who has proved itself.
+            _look_after(guest.connection, float(words[1]) if len(words) > 1 else 0.0)
             return None
         if verb == "delete_key":
             return values.pop(words[0], None) is not None

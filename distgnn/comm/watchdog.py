@@ -199,11 +199,12 @@ class Watchdog:
         Args:
             store: A client of the store.
         """
+        others = [peer for peer in self._peers if peer is not self._me]
+        have_gone = store.present([_gone(peer.rank) for peer in others])
         return [
             peer.rank
-            for peer in self._peers
-            if peer is not self._me
-            and (peer.is_dead(self._machine) or store.check([_gone(peer.rank)]))
+            for peer, has_gone in zip(others, have_gone, strict=True)
+            if has_gone or peer.is_dead(self._machine)
         ]
 
     def diagnose(self, error: Exception, lost: Sequence[int] = ()) -> PeerError:

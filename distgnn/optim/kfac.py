@@ -413,7 +413,7 @@ class Kfac(Sgd):
             assert grad is not None, "what is stepped has a gradient"
             # Not by torch, whose sums depend on the number of threads: ranks may have different
             # ones, and would scale their steps differently.
-            total += float((step * grad).numpy(force=True).sum(dtype=np.float64))
+            total += float(np.sum((step * grad).double().numpy(force=True)))
         form = abs(total) * float(self.lr) ** 2
         if form > self.options.clip:
             for step in steps.values():

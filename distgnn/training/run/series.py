@@ -114,10 +114,11 @@ def read_finished(run_dir: RunDirectory, config: TrainConfig) -> dict[str, Any]:
     check_settings(run_dir, config, True)
     begun = TrainConfig.from_json(run_dir.read_config().get("train", {}))
     names = ("epochs", "patience", "stop_on", "goal")
-    is_longer = any(getattr(config, name) != getattr(begun, name) for name in names)
+    if any(getattr(config, name) != getattr(begun, name) for name in names):
+        return {}
     summary = run_dir.read_json(SUMMARY)
     wanted = {*(f"{split}_metric" for split in SPLITS), *_KEPT, "metric"}
-    return {} if is_longer or not wanted <= summary.keys() else summary
+    return summary if wanted <= summary.keys() else {}
 
 
 def summarise_series(
