@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from distgnn.datasets.errors import InputError
@@ -21,7 +21,8 @@ class Best:
     Attributes:
         epoch: Number of the epoch; None before the first evaluation.
         metric: Validation metric, larger is better: a metric to minimize has its sign changed. With
-            --select-by loss it is the validation loss with its sign changed.
+            --select-by loss, and where the metric is not defined, it is the validation loss with
+            its sign changed.
         loss: Validation loss.
     """
 
@@ -51,6 +52,7 @@ class Patience:
         self._reads_loss = config.stop_on == "loss"
         self._lowest_loss = float("inf")
         self._lowest_at: int | None = None
+        self._best = Best()
         if config.select_by == "loss" and not counts["val"]:
             raise InputError(
                 "--select-by loss keeps the weights of the lowest validation loss, but the split "
@@ -62,33 +64,47 @@ class Patience:
                 "vertices; leave it out"
             )
 
-    def watch(self, epoch: int, val_loss: float) -> None:
+    @property
+    def best_at(self) -> int | None:
+        """Number of the epoch with the best validation metric, be its weights kept or not."""
+        return self._best.epoch
+
+    def watch(self, epoch: int, merit: float, val_loss: float) -> None:
         """Take note of an evaluation.
 
         Args:
             epoch: Number of the evaluated epoch.
+            merit: Validation metric, as `Best` has it without --select-by loss.
             val_loss: Mean validation loss, finite.
         """
+        if self._best.improves(merit, val_loss, epoch):
+            self._best = Best(epoch, merit, val_loss)
         if val_loss < self._lowest_loss:
             self._lowest_loss, self._lowest_at = val_loss, epoch
 
-    def is_out(self, epoch: int, best: Best, *, since: int = 0) -> bool:
+    def is_out(self, epoch: int, *, since: int = 0) -> bool:
         """Return whether the run has waited for long enough.
 
         Args:
             epoch: Number of the latest epoch.
-            best: Epoch with the best validation metric.
             since: First epoch that counts as one of waiting.
         """
-        best_at = self._lowest_at if self._reads_loss else best.epoch
+        best_at = self._lowest_at if self._reads_loss else self.best_at
         if not self._num_epochs or best_at is None:
             return False
         return epoch - max(best_at, since - 1) >= self._num_epochs
 
     def state(self) -> dict[str, Any]:
         """Return what the next epochs depend on, as JSON values."""
-        return {"lowest_loss": self._lowest_loss, "lowest_at": self._lowest_at}
+        lowest = {"lowest_loss": self._lowest_loss, "lowest_at": self._lowest_at}
+        return {**lowest, "best": astuple(self._best)}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state` returned."""
+    def load_state(self, state: Mapping[str, Any], best: Best) -> None:
+        """Restore what `state` returned.
+
+        Args:
+            state: What it returned; a checkpoint of an older version has no best metric.
+            best: Epoch whose weights are kept, which stands for it then.
+        """
         self._lowest_loss, self._lowest_at = state["lowest_loss"], state["lowest_at"]
+        self._best = Best(*state["best"]) if "best" in state else best

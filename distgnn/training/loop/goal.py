@@ -46,6 +46,14 @@ class Goal:
             return False
         return bool(metric <= self.value if self.measure.is_lower_better else metric >= self.value)
 
+    def never_reached(self) -> InputError:
+        """Return the error of a run whose validation metric is not defined."""
+        return InputError(
+            f"--goal {self.value:g} is compared with the validation {self.measure.name}, which is "
+            "not defined for the labels there: an area needs both a yes and a no; use another "
+            "--metric or split, or leave --goal out"
+        )
+
     def figures(self, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return what summary.json says about the goal.
 

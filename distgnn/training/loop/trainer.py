@@ -358,7 +358,7 @@ class Trainer:
         # On one rank parts are the graph, but a start lasts as long.
         latest, since = self.num_epochs - 1, (self.course.quiet or self.config.quiet_epochs).stop
         is_known = self._is_evaluated(latest) and not self.screen.held
-        is_out = is_known and self.patience.is_out(latest, self.best, since=since)
+        is_out = is_known and self.patience.is_out(latest, since=since)
         return is_out or self.num_epochs >= self.until
 
     def _is_evaluated(self, epoch: int) -> bool:
@@ -439,7 +439,7 @@ class Trainer:
             while self.screen.is_due(self.best, epoch, is_last=is_last):
                 self.screen.settle(self._evaluate_exactly, lambda: self.best)
         if is_due:
-            self.lr.watch(epoch, self.best.epoch == epoch)
+            self.lr.watch(epoch, self.patience.best_at == epoch)
         stop = time.perf_counter()
         self.trace.add("evaluate", start, stop)
         return metrics | self.screen.take_values(), stop - start
@@ -447,19 +447,23 @@ class Trainer:
     def _evaluate_exactly(self, epoch: int) -> dict[str, Any]:
         """Return the metrics of an epoch's weights; keep them if they are the best so far."""
         scores = self.evaluate()
+        if self.goal is not None and scores.metric["val"] is None:
+            raise self.goal.never_reached()
         metrics = self._metrics_of(scores)
-        # Without validation vertices the latest epoch is the best one.
         metric = scores.metric["val"]
-        if self.config.select_by == "loss" and self.inputs.counts["val"]:
-            merit = -scores.val_loss
-        elif metric is None:
+        if not self.inputs.counts["val"]:
+            # The latest epoch is the best one.
             merit = float(epoch)
+        elif metric is None:
+            # An area is not defined where all validation labels are equal; the loss is.
+            merit = -scores.val_loss
         else:
             merit = -metric if self.objective.measure.is_lower_better else metric
+        self.patience.watch(epoch, merit, scores.val_loss)
+        merit = -scores.val_loss if self.config.select_by == "loss" else merit
         if self.best.improves(merit, scores.val_loss, epoch):
             self.best = Best(epoch, merit, scores.val_loss)
             self.best_state = {k: v.clone() for k, v in self.model.state_dict().items()}
-        self.patience.watch(epoch, scores.val_loss)
         return metrics
 
     def _metrics_of(self, scores: Evaluation) -> dict[str, Any]:
@@ -544,7 +548,7 @@ class Trainer:
         try:
             self.best = Best(progress["best_epoch"], progress["metric"], progress["loss"])
             self.lr.load_state(progress["lr"])
-            self.patience.load_state(progress["patience"])
+            self.patience.load_state(progress["patience"], self.best)
             self.controller.load_state(progress.get("controller", {}))
             look_bytes, self._look_s = progress.get("looks", (0, 0.0))
             # Records add bytes up over ranks, of which one has those of all.

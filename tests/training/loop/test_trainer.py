@@ -22,7 +22,7 @@ from distgnn.exchange.delayed import Delayed
 from distgnn.partition import assign
 from distgnn.partition.build import build_parts
 from distgnn.training.config.settings import TrainConfig
-from distgnn.training.loop.best import Patience
+from distgnn.training.loop.best import Best, Patience
 from distgnn.training.loop.graphs import build_exchange
 from distgnn.training.loop.model import build_model
 from distgnn.training.loop.progress import Silent
@@ -41,8 +41,9 @@ TIMES = {
 class Scripted(Trainer):
     """A trainer whose evaluations are written down beforehand: (val metric, val loss) an epoch."""
 
-    def __init__(self, script, config):
+    def __init__(self, script, config, *, has_val=True):
         graph = make_graph("random")
+        graph.val_mask[:] &= has_val
         super().__init__(config, ends_of(graph), cut(graph, 1)[0], SingleGroup())
         self.script = script
         self.weights_at = {}
@@ -66,7 +67,7 @@ def scripted(script, **options):
         ([(0.3, 1.0), (0.3, 0.9), (0.3, 0.95)], 1),
         ([(0.3, 1.0), (0.3, 1.0)], 0),
         ([(0.0, 1.0), (0.0, 2.0)], 0),
-        ([(None, 0.0), (None, 0.0), (None, 0.0)], 2),
+        ([(None, 2.0), (None, 1.0), (None, 1.5)], 1),
     ],
 )
 def test_the_best_epoch_has_the_best_metric_and_the_lower_loss_among_equals(script, best):
@@ -75,6 +76,39 @@ def test_the_best_epoch_has_the_best_metric_and_the_lower_loss_among_equals(scri
     assert len(records) == len(script)
     for name, tensor in trainer.weights_at[best].items():
         assert torch.equal(trainer.best_state[name], tensor)
+
+
+def test_without_validation_vertices_the_latest_epoch_is_the_best():
+    trainer = Scripted([(None, 0.0)] * 3, make_config(epochs=3), has_val=False)
+    list(trainer.epochs())
+    assert trainer.best.epoch == 2
+
+
+def test_patience_waits_for_a_better_metric_also_where_the_loss_chooses_the_weights():
+    script = [(0.1 + 0.1 * epoch, 1.0 + epoch) for epoch in range(8)]
+    trainer, records = scripted(script, select_by="loss", patience=2)
+    assert (trainer.best.epoch, len(records)) == (0, 8)
+    options = {"select_by": "loss", "lr_schedule": "plateau:2", "lr": 0.01}
+    _, records = scripted(script, **options)
+    assert {record["lr"] for record in records} == {0.01}
+
+
+def test_an_older_checkpoint_knows_the_best_metric_as_that_of_the_weights():
+    waiting = Patience(make_config(patience=2), {"val": 1})
+    waiting.load_state({"lowest_loss": 1.0, "lowest_at": 3}, Best(3, 0.5, 1.0))
+    assert waiting.best_at == 3
+    again = Patience(make_config(patience=2), {"val": 1})
+    again.load_state(waiting.state(), Best())
+    assert again.state() == waiting.state()
+
+
+def test_where_the_metric_is_not_defined_the_validation_loss_stands_for_it():
+    losses = [3.0, 2.0, 1.0, 1.5, 1.5, 1.5, 1.5, 1.5]
+    trainer, records = scripted([(None, loss) for loss in losses], patience=3)
+    assert (trainer.best.epoch, len(records)) == (2, 6)
+    sentence = r"^--goal 0.5 is compared with the validation accuracy, which is not defined for the"
+    with pytest.raises(InputError, match=sentence):
+        scripted([(None, 1.0)], goal=0.5)
 
 
 def test_patience_counts_epochs_since_the_best_one():
