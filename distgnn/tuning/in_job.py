@@ -15,6 +15,7 @@ from distgnn.comm.collective import collectively, of_rank_0
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.files import read_whole
 from distgnn.training.config.settings import TrainConfig
+from distgnn.training.loop.screened import with_confirmed
 from distgnn.training.run.directory import CHECKPOINTS, CONFIG, METRICS, SUMMARY, RunDirectory
 from distgnn.training.tasks.measures import lower_is_better
 from distgnn.tuning.trial import StintResult, Trial
@@ -202,7 +203,7 @@ def read_curve(run: RunDirectory, objective: str = METRIC) -> list[tuple[int, fl
     sign = -1.0 if lower_is_better(metric) else 1.0
     return [
         (record["epoch"] + 1, sign * record["val_metric"])
-        for record in run.read_metrics()
+        for record in with_confirmed(run.read_metrics())
         if record["val_metric"] is not None
     ]
 
@@ -213,7 +214,8 @@ def read_losses(run: RunDirectory) -> dict[int, float]:
     Args:
         run: Directory of the run.
     """
-    found = {record["epoch"] + 1: record.get("val_loss") for record in run.read_metrics()}
+    records = with_confirmed(run.read_metrics())
+    found = {record["epoch"] + 1: record.get("val_loss") for record in records}
     return {epochs: loss for epochs, loss in found.items() if loss is not None}
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _FORM = re.compile(r"(log|uniform|int|choice)\((.*)\)", re.DOTALL)
 # Trials that differ in one of these are scored by different things.
-_COMPARED = ("goal", "metric", "split_index", "task")
+_COMPARED = ("goal", "metric", "select_by", "split_index", "task")
 _HOW = "write NAME=log(1e-4,1e-1), uniform(0,0.6), int(2,4) or choice(16,32,64)"
 
 

@@ -667,6 +667,11 @@ def tune(
     check_no_session("tune")
     if objective in OBJECTIVES[1:] and base.goal is None:
         raise InputError(f"--objective {objective} needs a goal; give --goal, too")
+    if objective == METRIC and base.select_by == "loss":
+        raise InputError(
+            "--select-by loss keeps weights whose validation metric is not the best, and trials "
+            "are compared by that one; leave it out"
+        )
     if jobs is None and (ranks != 1 or launcher is not None):
         name = "launcher" if launcher is not None else "ranks"
         raise InputError(

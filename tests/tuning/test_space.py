@@ -54,6 +54,7 @@ def test_every_form_is_read():
         ({"hidden": "choice(0,1)"}, "'0' is not allowed; --hidden must be at least 1"),
         ({"hidden": [16.7]}, "--search hidden: 16.7 is not allowed; --hidden takes a whole number"),
         ({"metric": "choice(mse,r2)"}, "trials that differ in --metric cannot be compared; give"),
+        ({"select_by": "choice(metric,loss)"}, "trials that differ in --select-by cannot be comp"),
         ({"split_index": [0, 1]}, "trials that differ in --split-index cannot be compared; give"),
         ({"hidden": []}, "search of hidden must be a text or a list of values, got []"),
         ({"residual": "choice(on,maybe)"}, "'maybe' is not allowed; use on or off"),

@@ -27,7 +27,8 @@ from distgnn.comm.threads import run_ranks
 from distgnn.datasets.errors import InputError
 from distgnn.pages.study import explained, study_page
 from distgnn.training.config.settings import TrainConfig
-from distgnn.tuning.in_job import clone_run
+from distgnn.training.run.directory import RunDirectory
+from distgnn.tuning.in_job import clone_run, read_curve, read_losses
 from distgnn.tuning.jobs import Jobs, JobSlots, end_left
 from distgnn.tuning.samplers import RandomSampler
 from distgnn.tuning.schedulers import rungs
@@ -136,6 +137,20 @@ def test_the_fewest_epochs_to_a_goal_are_found(tmp_path):
     assert [t["score"] is None for t in found.trials] == [price is None for price in prices]
 
 
+def test_epochs_that_were_confirmed_later_have_scores(tmp_path):
+    exact = {"epoch": 1, "val_metric": 0.9, "val_loss": 0.4}
+    lines = [
+        {"epoch": 0, "val_metric": 0.5, "val_loss": 1.0},
+        {"epoch": 1, "val_metric": None, "val_loss": None},
+        {"epoch": 2, "val_metric": 0.7, "val_loss": 0.8, "confirmed": [exact]},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "config.json").write_text(json.dumps({"train": {"metric": "accuracy"}}))
+    run = RunDirectory(tmp_path)
+    assert read_curve(run) == [(1, 0.5), (2, 0.9), (3, 0.7)]
+    assert read_losses(run) == {1: 1.0, 2: 0.4, 3: 0.8}
+
+
 def test_a_study_continues_only_as_it_began(ring, tmp_path):
     search(ring, tmp_path / "s")
     with pytest.raises(InputError, match="already holds a study; continue it with --resume"):
@@ -193,6 +208,7 @@ def test_hyperband_has_three_brackets_by_default(factor):
     [
         ({"scheduler": "best"}, "--scheduler must be one of asha, asha-stop, halving"),
         ({"sampler": "best"}, "--sampler must be one of random, grid, tpe, got 'best'"),
+        ({"select_by": "loss"}, "--select-by loss keeps weights whose validation metric is not"),
         ({"objective": "loss"}, "--objective must be one of val_metric, epochs_to_goal, time"),
         ({"objective": "epochs_to_goal"}, "--objective epochs_to_goal needs a goal; give --goal"),
         (
