@@ -157,6 +157,10 @@ class Training:
                 f"--weights {self.config.weights} lets each rank have a model of its part",
                 self.config.weight_rule.is_local,
             ),
+            (
+                "--optimizer lbfgs compares losses of one function, and another cut has another",
+                self.config.optimizer == "lbfgs",
+            ),
         ):
             if is_given:
                 raise InputError(

@@ -70,6 +70,28 @@ class Pair(NamedTuple):
     g: Key
 
 
+class _Seen(NamedTuple):
+    """Rows that a map multiplied, without keeping them alive.
+
+    Attributes:
+        rows: The rows.
+        version: How often they had been changed in place.
+        picked: Numbers of those that count; None for all.
+    """
+
+    rows: weakref.ref[Any]
+    version: int
+    picked: weakref.ref[Tensor] | None
+
+    def is_of(self, rows: Rows, picked: Tensor | None) -> bool:
+        """Return whether these are the very same, and unchanged."""
+        # Not by ==, which weak references hand on to what they refer to.
+        known = None if self.picked is None else self.picked()
+        is_all = self.picked is None
+        is_same = self.rows() is rows and self.version == _version(rows)
+        return is_same and known is picked and is_all == (picked is None)
+
+
 class _Read:
     """Sum that one rank has read of a factor since the last step.
 
@@ -155,10 +177,11 @@ class Reader:
     def _is_same(self, key: Key, rows: Rows, picked: Tensor | None) -> bool:
         """Return whether a map multiplies the very rows of the last reading, and remember them."""
         is_fixed = not is_tensor(rows) or not rows.requires_grad
-        now = (weakref.ref(rows), _version(rows), None if picked is None else weakref.ref(picked))
-        before, self._seen[key] = self._seen.get(key), now
-        # Dead references are equal to themselves alone.
-        return is_fixed and before == now
+        before = self._seen.get(key)
+        self._seen[key] = _Seen(
+            weakref.ref(rows), _version(rows), None if picked is None else weakref.ref(picked)
+        )
+        return is_fixed and before is not None and before.is_of(rows, picked)
 
     def forget(self) -> None:
         """Forget what was read, as a checkpoint brings other factors."""

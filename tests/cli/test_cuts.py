@@ -128,6 +128,10 @@ REFUSED = [
         "--weights every(4)+mean lets each rank have a model of its part, but --cuts names 1 more ",
     ),
     (
+        ("--algorithm", "0c", "--dropout", "0", "--optimizer", "lbfgs", "--cuts", "x"),
+        "--optimizer lbfgs compares losses of one function, and another cut has another, but ",
+    ),
+    (
         ("--preset", "grappa", "--cuts", "x"),
         "--cuts turns between partition directories, but 'x' is none; cut the graph with ",
     ),

@@ -21,7 +21,7 @@ from distgnn.nn.models import GNN
 from distgnn.nn.relational import GraphSize
 from distgnn.ops import SparseRows
 from distgnn.optim import kfac
-from distgnn.optim.factors import outer_products
+from distgnn.optim.factors import Key, outer_products
 from distgnn.optim.kfac import Kfac, preconditioned
 from distgnn.settings.kfac import KfacOptions
 from distgnn.training.data.inputs import load_features
@@ -336,6 +336,18 @@ def test_rows_that_change_in_place_are_read_again():
         passed(model, graph, rows)
         optimizer.step()
     torch.testing.assert_close(optimizer._factors.values[key], 4 * before)
+
+
+@pytest.mark.parametrize("num_more", [0, 3])
+def test_inputs_that_take_turns_are_read_each_time(num_more):
+    _, rows = whole_graph()
+    model = model_of(rows, model="sgc", layers=1, hops=1)
+    optimizer = Kfac(model, Terms(SingleGroup(), 40), options=KfacOptions(factors=1))
+    optimizer._reader._is_same(Key(0, 0, is_output=False), rows, None)
+    # Both live, and neither of the shape of the other.
+    other = torch.cat([2 * rows, rows[:num_more]])
+    for each, is_same in ((other, False), (other, True), (rows, False), (rows, True)):
+        assert optimizer._reader._is_same(Key(0, 0, is_output=False), each, None) == is_same
 
 
 def failing(monkeypatch, when):
