@@ -22,6 +22,7 @@ from distgnn.cli.flags import whole
 from distgnn.comm import watchdog
 from distgnn.comm.daemon import DaemonThread
 from distgnn.comm.launch import SUPERVISED, detect
+from distgnn.comm.process import this_process
 from distgnn.datasets.errors import InputError
 from distgnn.machine.facts import command_words, find_mpirun
 
@@ -250,16 +251,19 @@ class _Probe:
 
     def __init__(self, mpirun: list[str], hosts: Mapping[str, int]) -> None:
         self._hosts = hosts
-        self._tried = {
-            name: subprocess.Popen(
-                [*mpirun, "-n", "1", "--host", name, "true"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            for name in hosts
-        }
+        self._tried: dict[str, subprocess.Popen[bytes]] = {}
+        try:
+            for name in hosts:
+                self._tried[name] = subprocess.Popen(
+                    [*mpirun, "-n", "1", "--host", name, "true"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+        except OSError:
+            self.end()
+            raise
 
     def end(self) -> None:
         """Kill what still tries."""
@@ -377,8 +381,10 @@ class _Job:
         # What ranks print that are then lost would be printed twice.
         with tempfile.TemporaryFile() as printed:
             before = _results_in(self._run_dir)
-            started = self._start(printed)
+            started: list[subprocess.Popen[bytes]] = []
             try:
+                # One by one: the system may refuse a process after the first ones have begun.
+                self._start(printed, started)
                 asked.processes[:] = started
                 if asked.number:  # it came before there was anybody to pass it on to
                     for process in started:
@@ -430,7 +436,8 @@ class _Job:
             if code
         )
 
-    def _start(self, printed: IO[bytes]) -> list[subprocess.Popen[bytes]]:
+    def _start(self, printed: IO[bytes], started: list[subprocess.Popen[bytes]]) -> None:
+        """Start the ranks, and add each process to a list as it begins."""
         if self._mpirun:
             places = ",".join(f"{name}:{ranks}" for name, ranks in self._hosts.items())
             words = [*self._mpirun, "-n", str(self._num_ranks)]
@@ -441,28 +448,29 @@ class _Job:
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
+            started.append(process)
             self._listener = DaemonThread(self._relay, (process,))
             self._listener.start()
-            return [process]
+            return
+        me = this_process()
         # As torchrun does it, so that the ranks meet in a file that is this job's alone.
         job = {
             "TORCHELASTIC_RUN_ID": uuid.uuid4().hex,
             "TORCHELASTIC_RESTART_COUNT": "0",
-            SUPERVISED: "1",
+            SUPERVISED: f"{me.pid}:{me.start}",
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": "29500",
             "WORLD_SIZE": str(self._num_ranks),
             "LOCAL_WORLD_SIZE": str(self._num_ranks),
         }
-        return [
-            subprocess.Popen(
+        for rank in range(self._num_ranks):
+            process = subprocess.Popen(
                 self._command,
                 env={**os.environ, **job, "RANK": str(rank), "LOCAL_RANK": str(rank)},
                 stdout=printed,
                 start_new_session=True,
             )
-            for rank in range(self._num_ranks)
-        ]
+            started.append(process)
 
     def _relay(self, process: subprocess.Popen[bytes]) -> None:
         """Pass on what ranks say, and notice that one has failed even if mpirun does not end."""

@@ -45,7 +45,10 @@ class Launch:
 
 SINGLE = Launch("single", 0, 1, 0, 1)
 SUPERVISED = "DISTGNN_SUPERVISED"
-"""Variable of the ranks of `--restarts`, which leaves OMP_NUM_THREADS as the user set it."""
+"""Variable of the ranks of `--restarts`, which leaves OMP_NUM_THREADS as the user set it.
+
+Its value is the number of the process that started them, and when that began: `pid:start`.
+"""
 _NAMES = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
     SUPERVISED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import re
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from distgnn.comm.daemon import DaemonThread
 from distgnn.comm.errors import EXIT_RETRY
+from distgnn.comm.launch import SUPERVISED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +28,12 @@ _NUM_LOOKS = 40
 # Longest wait for the last words of a process that ends.
 _LAST_S = 2.0
 _SERVERS = "PMIX_SERVER_URI"
+# Files that any program may have open, in the usual limit.
+_FILES = 256
+_LAUNCHER_LOOK_S = 1.0
+_ORPHANED = "the launcher has ended; start the job again"
+# What takes the children of a process that has ended.
+_INITS = frozenset({"systemd", "init", "tini", "docker-init", "dumb-init", "catatonit", "launchd"})
 _LAUNCHERS = frozenset(
     {
         "hydra_pmi_proxy",
@@ -134,7 +142,7 @@ def launcher_process() -> ProcessId:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies.
+    """Have this process end when its parent dies, or the launcher above a wrapper such as `time`.
 
     Without it the ranks of a killed launcher run on. Does nothing where the kernel is not Linux.
     """
@@ -145,6 +153,47 @@ def die_with_parent() -> None:
     libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:  # it died before the kernel knew
         os.kill(os.getpid(), signal.SIGKILL)
+    launcher = launcher_process()
+    if launcher.pid != parent and not _WATCHING:
+        _WATCHING.append(launcher)
+        _end_with(launcher)
+
+
+_WATCHING: list[ProcessId] = []
+
+
+def _end_with(launcher: ProcessId) -> None:
+    """End this process once its launcher has, of which the kernel tells only a child."""
+    is_over = threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(_LAUNCHER_LOOK_S):
+            if not is_alive(launcher):
+                print_last(_ORPHANED)
+                _try(_flush)
+                os._exit(EXIT_RETRY)
+
+    thread = DaemonThread(look, name="distgnn-launcher")
+    with suppress(RuntimeError, MemoryError):  # then nothing is watched
+        thread.start()
+        atexit.register(lambda: (is_over.set(), thread.join()))
+
+
+def allow_files(num_files: int) -> None:
+    """Let this process open more files at once, as far as the system lets it.
+
+    Args:
+        num_files: Files that it opens beside those of any program.
+    """
+    import resource
+
+    wanted = num_files + _FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    with suppress(OSError, ValueError):
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(most, soft), hard))
 
 
 def end_orphan(environ: Mapping[str, str]) -> None:
@@ -164,12 +213,16 @@ def end_orphan(environ: Mapping[str, str]) -> None:
             is_orphan = True
         except OSError:  # slow, not gone
             return
+    elif known := re.fullmatch(r"(\d+):(\d+)", environ.get(SUPERVISED, "")):
+        is_orphan = not is_alive(ProcessId(machine(), int(known[1]), int(known[2])))
+    elif "TORCHELASTIC_RUN_ID" in environ:
+        is_orphan = _name(os.getppid()) in _INITS
     elif environ.get("PMI_FD", "").isdecimal():
         look = select.poll()
         look.register(int(environ["PMI_FD"]), select.POLLHUP)
         is_orphan = any(event & (select.POLLHUP | select.POLLNVAL) for _, event in look.poll(0))
     if is_orphan:
-        sys.stderr.write("distgnn: the launcher has ended; start the job again\n")
+        sys.stderr.write(f"distgnn: {_ORPHANED}\n")
         sys.stderr.flush()
         os._exit(EXIT_RETRY)
 

@@ -246,8 +246,38 @@ def test_the_last_words_of_ranks_are_waited_for_while_they_are_there(monkeypatch
     monkeypatch.setattr(_Job, "_relay", late)
     job = _Job([], 1, ["sh", "-c", "echo 'distgnn: rank 1 died' >&2; exit 75"], {})
     with tempfile.TemporaryFile() as printed:
-        job._wait(job._start(printed), restarts._Asked(0, []))
+        started = []
+        job._start(printed, started)
+        job._wait(started, restarts._Asked(0, []))
     assert capfd.readouterr().err == "distgnn: rank 1 died\n"
+
+
+def refusing_the_last(monkeypatch, limit):
+    """Have the system refuse a process once so many have begun; those."""
+    begun, popen = [], subprocess.Popen
+
+    def start(*words, **more):
+        if len(begun) == limit:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        begun.append(popen(*words, **more))
+        return begun[-1]
+
+    monkeypatch.setattr(restarts.subprocess, "Popen", start)
+    return begun
+
+
+def test_ranks_that_have_begun_end_where_another_one_cannot(monkeypatch):
+    begun = refusing_the_last(monkeypatch, 2)
+    with pytest.raises(BlockingIOError):
+        _Job(["sleep", "100"], 3, [], {}).run(restarts._Asked(0, []))
+    assert [process.poll() for process in begun] == [-9, -9]
+
+
+def test_looks_at_hosts_that_have_begun_end_where_another_one_cannot(monkeypatch):
+    begun = refusing_the_last(monkeypatch, 1)
+    with pytest.raises(BlockingIOError):
+        restarts._Probe(["sleep", "100"], {"a": 1, "b": 1})
+    assert begun[0].poll() is not None
 
 
 def test_a_log_that_is_full_ends_no_job(monkeypatch):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import subprocess
 import sys
 
 import pytest
+
+from distgnn.comm import process
+from distgnn.comm.process import end_orphan, this_process
 
 CODE = """
 import os
@@ -52,5 +56,57 @@ def test_a_rank_of_hydra_ends_if_its_proxy_has():
         assert ended(PMI_FD=str(ours.fileno())).returncode == 75
 
 
+def test_a_rank_of_restarts_ends_if_what_started_it_has():
+    me = this_process()
+    assert ended(DISTGNN_SUPERVISED=f"{me.pid}:{me.start}").stdout == "goes on\n"
+    assert ended(DISTGNN_SUPERVISED=f"{me.pid}:{me.start + 1}").returncode == 75
+
+
+def test_a_rank_of_torchrun_ends_if_init_has_taken_it(monkeypatch, capfd):
+    environ = {"TORCHELASTIC_RUN_ID": "x"}
+    statuses = []
+    monkeypatch.setattr(process.os, "_exit", statuses.append)
+    for name, status in (("pt_elastic", []), ("bash", []), ("systemd", [75]), ("tini", [75])):
+        statuses.clear()
+        monkeypatch.setattr(process, "_name", lambda pid, name=name: name)
+        end_orphan(environ)
+        assert statuses == status
+    assert "the launcher has ended" in capfd.readouterr().err
+
+
 def test_a_rank_of_no_launcher_goes_on():
     assert ended().stdout == "goes on\n"
+
+
+LAUNCHER = """
+import ctypes, subprocess, sys
+ctypes.CDLL(None).prctl(15, b"mpirun", 0, 0, 0)  # its name
+rank = "import os, time; from distgnn.comm.process import die_with_parent; die_with_parent(); "
+rank += "print(os.getpid(), flush=True); time.sleep(100)"
+subprocess.run(["sh", "-c", '"$0" -c "$1"; true', sys.executable, rank])
+"""
+
+
+def test_a_rank_in_a_wrapper_ends_with_its_launcher():
+    command = [sys.executable, "-c", LAUNCHER]
+    launcher = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, text=True
+    )
+    rank = process.process_id(int(launcher.stdout.readline()))
+    assert process.is_alive(rank)
+    launcher.kill()
+    launcher.wait()
+    # What the wrapper says is over with it.
+    assert launcher.stderr.read() == "distgnn: the launcher has ended; start the job again\n"
+    assert not process.is_alive(rank)
+    launcher.stdout.close()
+    launcher.stderr.close()
+
+
+def test_no_more_files_are_allowed_than_the_system_lets(monkeypatch):
+    allowed = []
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (1024, 4096))
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: allowed.append(limits))
+    for num_ranks in (2, 200, 2000):
+        process.allow_files(8 * num_ranks)
+    assert allowed == [(1856, 4096), (4096, 4096)]
