@@ -35,6 +35,7 @@ class _Start:
     def __init__(self) -> None:
         self.found: tuple[Meeting, Roster] | None = None
         self.is_over = False
+        self.num_before = 0  # meetings that are over, the same number on all ranks
 
 
 _START = _Start()
@@ -84,6 +85,9 @@ def open_meeting(
     """
     found = _START.found
     if found is None or found[1].cause:  # of an earlier attempt
+        _START.is_over = False
+        if found is not None:
+            found[0].store.close()
         found = _meet(launch, interface, timeout_s, stale_s)
         found[1].come()
     return found
@@ -91,6 +95,7 @@ def open_meeting(
 
 def end() -> None:
     """Say that all ranks have met: the watchdog tells of a failure from now on."""
+    _START.num_before += _START.found is not None
     _START.found, _START.is_over = None, True
 
 
@@ -129,6 +134,8 @@ def _is_said(launch: Launch, named: str) -> bool:
         if _START.found is None:
             return False
         place, roster = _START.found
+        if roster.is_stranger:
+            return False
         first = roster.tell(InputError(named), _TELL_S)
         place.remove_file()
     except (InputError, PeerError, RuntimeError):
@@ -141,7 +148,13 @@ def _meet(
     launch: Launch, interface: str | None, timeout_s: float, stale_s: float
 ) -> tuple[Meeting, Roster]:
     _START.found, _START.is_over = None, False
-    place = meet(launch, os.environ, interface=interface, timeout_s=timeout_s)
+    place = meet(
+        launch,
+        os.environ,
+        interface=interface,
+        timeout_s=timeout_s,
+        number=_START.num_before,
+    )
     _START.found = place, Roster(launch, place.store, stale_s=stale_s)
     atexit.unregister(_linger)
     atexit.register(_linger)

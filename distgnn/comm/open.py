@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from distgnn.comm.launch import detect
 from distgnn.comm.mpi_library import MPI_LAUNCHERS, late_start, load_mpi
-from distgnn.comm.process import die_with_parent, limited
+from distgnn.comm.process import allow_files, die_with_parent, limited
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 BACKENDS = ("auto", "gloo", "mpi", "nccl")
 _CONNECT_S = 25.0
 _CONNECT_S_PER_RANK = 0.1
+# A rank has a connection to each other one, rank 0 three clients of its store besides.
+_FILES_PER_RANK = 8
 
 
 def _check_no_process_group(backend: str, launch: Launch) -> None:
@@ -101,6 +103,7 @@ def open_group(
     from distgnn.comm.rendezvous import common_interface
 
     die_with_parent()
+    allow_files(_FILES_PER_RANK * launch.size)
     place, roster = early.open_meeting(
         launch, interface=interface, timeout_s=timeout_s, stale_s=stale_s
     )
@@ -111,9 +114,10 @@ def open_group(
         # All ranks take part, whether they name an interface or not.
         found = place.interface or common_interface(place, roster, connect_s)
         place.interface = interface or found
-        choice = choose_backend(
-            backend, launch, place.store, roster, interface=interface, timeout_s=timeout_s
-        )
+        with roster.hearing():
+            choice = choose_backend(
+                backend, launch, place.store, roster, interface=interface, timeout_s=timeout_s
+            )
         group: Group
         with roster.watching(lambda: place.client(connect_s)):
             if choice.mpi is not None:
@@ -197,9 +201,14 @@ def choose_backend(
         return TransportChoice("mpi", reason if requested == "auto" else "", mpi)
     if requested == "auto":
         return TransportChoice("gloo", worst.partition(";")[0])
+    from distgnn.comm import early
     from distgnn.comm.store import leave_store
 
+    # All ranks know it alike, and the program may go on to meet anew.
+    roster.settle()
     leave_store(store, launch.rank, launch.size)
+    store.close()
+    early.end()
     raise InputError(f"backend 'mpi' cannot be used: {worst}; or choose --backend gloo")
 
 

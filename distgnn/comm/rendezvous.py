@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import hmac
 import json
 import os
 import secrets
@@ -47,7 +48,12 @@ _AGAIN_S = 0.5
 
 
 def meet(
-    launch: Launch, environ: Mapping[str, str], *, interface: str | None, timeout_s: float
+    launch: Launch,
+    environ: Mapping[str, str],
+    *,
+    interface: str | None,
+    timeout_s: float,
+    number: int = 0,
 ) -> Meeting:
     """Meet the other ranks of the job.
 
@@ -56,6 +62,8 @@ def meet(
         environ: The environment of this process.
         interface: Network interface for the addresses of rank 0 under mpirun; None takes any.
         timeout_s: Longest wait for the other ranks.
+        number: Meetings of this program before, the same on all ranks. The store of the last one
+            may still be there.
 
     Raises:
         InputError: If the ranks are on several hosts and rank 0 has no known address.
@@ -66,7 +74,7 @@ def meet(
     is_given = launch.kind == "torchrun" and "TORCHELASTIC_RUN_ID" not in environ
     if launch.is_local and not is_given:
         return _meet_locally(launch, environ, timeout_s)
-    return meet_remotely(launch, environ, interface=interface, timeout_s=timeout_s)
+    return meet_remotely(launch, environ, interface=interface, timeout_s=timeout_s, number=number)
 
 
 def meets_without_help(launch: Launch, environ: Mapping[str, str]) -> bool:
@@ -215,7 +223,12 @@ def _read(file: Path) -> tuple[int, str] | None:
 
 
 def meet_remotely(
-    launch: Launch, environ: Mapping[str, str], *, interface: str | None, timeout_s: float
+    launch: Launch,
+    environ: Mapping[str, str],
+    *,
+    interface: str | None,
+    timeout_s: float,
+    number: int = 0,
 ) -> Meeting:
     """Meet the other ranks of a job on several machines.
 
@@ -224,6 +237,7 @@ def meet_remotely(
         environ: The environment of this process.
         interface: Network interface for the addresses of rank 0 under mpirun; None takes any.
         timeout_s: Longest wait for the other ranks.
+        number: Meetings of this program before.
 
     Raises:
         InputError: If rank 0 has no known address or none that every rank can reach.
@@ -249,15 +263,46 @@ def meet_remotely(
         store = _connect(address, port, secret, timeout_s) if served is None else served
         return Meeting(store, address, port, "", secret)
     secret = secret_of_job(environ, launch.kind)
+    if number:
+        # What is left of the meeting before does not know it.
+        secret = hmac.new(secret, str(number).encode(), "sha256").digest()
     if environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        store, address, port = _meet_through_agent(launch, environ, known, secret, timeout_s)
+        # The agents' store outlives an attempt, whose keys are not those of the next one.
+        attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        key = f"distgnn/attempt-{attempt}/store-{number}"
+        store, address, port = _meet_through_agent(launch, key, known, secret, timeout_s)
     elif launch.rank == 0:
         store, address, port = _serve(launch, *known, secret, timeout_s)
     else:
         host = "127.0.0.1" if launch.is_local else known[0]
-        address, port = reach(host, known[1], rank=launch.rank, timeout_s=timeout_s), known[1]
-        store = _connect(address, port, secret, timeout_s)
+        again_s = timeout_s if number else 0.0
+        store, address = _find(host, known[1], launch.rank, secret, timeout_s, again_s)
+        port = known[1]
     return Meeting(store, address, port, "", secret)
+
+
+def _find(
+    host: str, port: int, rank: int, secret: bytes, timeout_s: float, again_s: float
+) -> tuple[Store, str]:
+    """Connect to the store at a port that is known; the one of the last meeting may be there yet.
+
+    Args:
+        host: Host of rank 0.
+        port: Port of the store.
+        rank: This rank.
+        secret: Secret of the meeting.
+        timeout_s: Longest wait for rank 0.
+        again_s: Time in which another store there is left alone.
+    """
+    deadline_s = time.monotonic() + again_s
+    while True:
+        address = reach(host, port, rank=rank, timeout_s=timeout_s)
+        try:
+            return _connect(address, port, secret, timeout_s), address
+        except (InputError, PeerError):
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(_AGAIN_S)
 
 
 def _connect(address: str, port: int, secret: bytes, timeout_s: float) -> Store:
@@ -280,11 +325,7 @@ def _connect(address: str, port: int, secret: bytes, timeout_s: float) -> Store:
 
 
 def _meet_through_agent(
-    launch: Launch,
-    environ: Mapping[str, str],
-    known: tuple[str, int],
-    secret: bytes,
-    timeout_s: float,
+    launch: Launch, key: str, known: tuple[str, int], secret: bytes, timeout_s: float
 ) -> tuple[Store, str, int]:
     """Learn from the store of torchrun's agents where rank 0 serves ours, which asks for proofs."""
     from datetime import timedelta
@@ -295,8 +336,6 @@ def _meet_through_agent(
     wait = timedelta(seconds=timeout_s)
     with _reaching_agents(launch, address, known[1]):
         agents = TCPStore(address, known[1], None, False, wait, wait_for_workers=False)
-    # The agents' store outlives an attempt, whose keys are not those of the next one.
-    key = f"distgnn/attempt-{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/store"
     if launch.rank == 0:
         listener = listen("", 0, launch.size)
         port = int(listener.getsockname()[1])

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from distgnn.comm.store import Store
 
 _POLL_S = 0.02
+# Ranks whose looks within a second the store of rank 0 answers with ease, one each.
+_LOOKS_PER_S = 10_000
 # Silence after which a host has vanished, before its ranks send heartbeats.
 _VANISHED_S = 9.0
 _FAILURE = "roll-failure"
@@ -54,6 +56,7 @@ class Roster:
         self._store = store
         self._stale_s = stale_s
         self._tick_s = min(max(1.0, launch.size / 100), stale_s / 4)
+        self._poll_s = max(_POLL_S, launch.size / _LOOKS_PER_S)
         self._host = socket.gethostname()
         self._me = process.this_process()
         self._num_beats = 0
@@ -69,6 +72,8 @@ class Roster:
         self._said = ""  # what rank 0 answered
         #: Why the ranks did not meet, once this one knows.
         self.cause = ""
+        #: Whether the store is that of a job that has this rank already, and not to be disturbed.
+        self.is_stranger = False
         # Whoever has it says why this process ends: its main thread, or the one that listens.
         self._speaking = threading.Lock()
 
@@ -76,11 +81,14 @@ class Roster:
         """Have the others hear of the death of this rank, before all have met.
 
         Raises:
+            InputError: If another process has come as this rank.
             PeerError: If rank 0 is gone.
         """
         who = Peer(self._launch.rank, self._host, self._me)
         row = json.dumps([f"{who} died before the ranks had met; {_REMEDY}", False])
         with self._reaching():
+            # Before the will: the death of a rank of another job means nothing here.
+            self._claim()
             # Nothing else tells of a rank that is silent because it loads its libraries.
             self._first.leave_will({_FAILURE: row, _told(who.rank): "1"}, _VANISHED_S)
             self._first.set(f"come/{who.rank}", "1")
@@ -256,25 +264,32 @@ class Roster:
         except RuntimeError as error:
             raise PeerError(self._lost_store()) from error
 
+    @property
+    def _named(self) -> str:
+        return f"rank {self._launch.rank} ({self._host}, pid {self._me.pid})"
+
+    def _claim(self) -> None:
+        """Refuse to take the place of another process."""
+        me = f"{self._host} {self._me.machine} {self._me.pid}"
+        other = self._store.compare_set(f"claim/{self._launch.rank}", "", me).decode()
+        if other != me:
+            self.is_stranger = True
+            host, *_, pid = other.split(" ")
+            raise InputError(
+                f"{self._named} came to a job that has this rank already ({host}, pid {pid}); two "
+                "jobs use one MASTER_PORT, so choose another for one of them"
+            )
+
     def _compare(self) -> None:
         """Refuse to go on if this rank was started otherwise than rank 0, and tell all."""
         if self._is_compared or not self._store.check([_IDENTITY]):
             return
         self._is_compared = True
-        me = f"{self._host} {self._me.machine} {self._me.pid}"
-        who = f"rank {self._launch.rank} ({self._host}, pid {self._me.pid})"
-        other = self._store.compare_set(f"claim/{self._launch.rank}", "", me).decode()
-        if other != me:
-            host, *_, pid = other.split(" ")
-            raise InputError(
-                f"{who} came to a job that has this rank already ({host}, pid {pid}); two jobs use "
-                "one MASTER_PORT, so choose another for one of them"
-            )
         found = difference(json.loads(self._store.get(_IDENTITY)), self._identity)
         if found:
             raise InputError(
-                f"{who} was started otherwise than rank 0: {found}; start all ranks of a job with "
-                "the same command, and give each job a MASTER_PORT of its own"
+                f"{self._named} was started otherwise than rank 0: {found}; start all ranks of a "
+                "job with the same command, and give each job a MASTER_PORT of its own"
             )
 
     def gather(self, name: str, text: str, what: str, timeout_s: float) -> list[str]:
@@ -295,7 +310,7 @@ class Roster:
         keys = [f"{name}/{rank}" for rank in range(self._launch.size)]
 
         def silent() -> str:
-            missing = [rank for rank, key in enumerate(keys) if not self._has(key)]
+            missing = [rank for rank, has in enumerate(self._store.present(keys)) if not has]
             named = ", ".join(str(self._peers.get(rank, f"rank {rank}")) for rank in missing)
             if not missing:
                 return ""
@@ -343,7 +358,7 @@ class Roster:
                     judge()
                 if now_s > begin_s + timeout_s and (sentence := late()):
                     raise PeerError(sentence)
-                time.sleep(_POLL_S)
+                time.sleep(self._poll_s)
             self._hear()
         except (InputError, PeerError) as error:
             self._publish(error)
@@ -371,6 +386,37 @@ class Roster:
             yield
         except RuntimeError as error:
             raise PeerError(self._lost_store()) from error
+
+    @contextmanager
+    def hearing(self) -> Iterator[None]:
+        """End this process if another rank fails while this one waits in a library for all.
+
+        No sign of life is asked for: a library that is loaded may keep the interpreter's lock.
+        """
+        is_over = threading.Event()
+        thread = DaemonThread(self._end_with_others, (is_over,), name="distgnn-start")
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+    def _end_with_others(self, is_over: threading.Event) -> None:
+        while not is_over.wait(self._tick_s):
+            try:
+                self._hear()
+                continue
+            except (InputError, PeerError) as error:
+                sentence = str(error)
+            except RuntimeError:
+                sentence = self._lost_store()
+            # Whoever is in no library hears it too, and ends in order.
+            if not is_over.wait(2 * self._tick_s):
+                print_last(sentence)
+                self.linger()
+                end_process(EXIT_RETRY)
+            return
 
     @contextmanager
     def watching(self, connect: Callable[[], Store]) -> Iterator[None]:
@@ -508,21 +554,16 @@ class Roster:
 
     def _look(self) -> None:
         """Look who has come, and who has given a new sign of life."""
-        keys = {rank: f"roll/{rank}" for rank in range(self._launch.size)}
-        came = [rank for rank, key in keys.items() if self._has(key)]
-        rows = self._store.multi_get([keys[rank] for rank in came])
-        for rank, row in zip(came, rows, strict=True):
+        rows = self._store.values_of([f"roll/{rank}" for rank in range(self._launch.size)])
+        self._contact_s = time.monotonic()
+        for rank, row in enumerate(rows):
+            if row is None:
+                continue
             host, machine, pid, start, num_beats = json.loads(row)
             known = self._peers.get(rank)
             if known is None or known.beat["number"] != num_beats:
                 identity = process.ProcessId(machine, pid, start)
                 self._peers[rank] = Peer(rank, host, identity, beat={"number": num_beats})
-
-    def _has(self, key: str) -> bool:
-        """Look for one key of many: each answer is a contact, as all of them may take long."""
-        found = bool(self._store.check([key]))
-        self._contact_s = time.monotonic()
-        return found
 
     def _check_beats(self) -> None:
         """Give a sign of life, and look for those of the others that wait."""

@@ -16,6 +16,7 @@ from distgnn.comm.store_server import (
     PROOF_BYTES,
     StoreServer,
     frame_bytes,
+    look_after,
     pack,
     proof,
 )
@@ -58,11 +59,7 @@ class Store:
             raise RuntimeError(f"no store answers at {self._where}: {error}") from error
         try:
             self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # Ranks write into it as they meet and as they part; a network may forget a connection
-            # that is silent for hours in between.
-            self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEP_S)
-            self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEP_S)
+            self._keep_open()
             self._connection.settimeout(timeout_s)
             self._prove(secret)
         except TimeoutError as error:
@@ -76,6 +73,13 @@ class Store:
             if isinstance(error, RuntimeError):
                 raise
             raise SecretError(f"what listens at {self._where} took no proof: {error}") from error
+
+    def _keep_open(self) -> None:
+        # Ranks write into it as they meet and as they part; a network may forget a connection that
+        # is silent for hours in between.
+        self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEP_S)
+        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEP_S)
 
     def _prove(self, secret: bytes) -> None:
         theirs, ours = self._receive(NONCE_BYTES), secrets.token_bytes(NONCE_BYTES)
@@ -129,14 +133,10 @@ class Store:
         """
         deadline_s = time.monotonic() + self._timeout_s
         while True:
-            found = self._ask("multi_get", list(keys))
-            if not isinstance(found, list) or len(found) != len(keys):
-                raise self._odd(found)
-            if None not in found:
-                try:
-                    return [value.encode("latin-1") for value in found]
-                except (AttributeError, UnicodeEncodeError):
-                    raise self._odd(found) from None
+            found = self.values_of(keys)
+            known = [value for value in found if value is not None]
+            if len(known) == len(found):
+                return known
             if time.monotonic() > deadline_s:
                 missing = [key for key, value in zip(keys, found, strict=True) if value is None]
                 raise RuntimeError(f"the store has no {missing[0]} after {self._timeout_s:g} s")
@@ -155,10 +155,17 @@ class Store:
 
     def present(self, keys: Sequence[str]) -> list[bool]:
         """Return which keys have values, by one request."""
+        return [value is not None for value in self.values_of(keys)]
+
+    def values_of(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return the values of keys, None where there is none yet, by one request."""
         found = self._ask("multi_get", list(keys))
         if not isinstance(found, list) or len(found) != len(keys):
             raise self._odd(found)
-        return [value is not None for value in found]
+        try:
+            return [None if value is None else value.encode("latin-1") for value in found]
+        except (AttributeError, UnicodeEncodeError):
+            raise self._odd(found) from None
 
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:
         """Give a key a value if it has the expected one; "" stands for none.
@@ -174,14 +181,31 @@ class Store:
 
         Args:
             values: Values by key.
-            within_s: Silence of this host after which its connection ends, at least 3 s; 0 leaves
-                that to TCP, which waits for long.
+            within_s: Silence after which the connection ends, at either end, at least 3 s: the
+                other host has vanished. 0 leaves that to TCP, which waits for long.
         """
         self._ask("will", {key: _text(value) for key, value in values.items()}, within_s)
+        self._bear_silence(within_s)
 
     def take_will_back(self) -> None:
-        """Let the end of this connection mean nothing."""
+        """Let the end of this connection mean nothing, and the silence of a host, too."""
         self._ask("will")
+        self._bear_silence(0)
+
+    def _bear_silence(self, within_s: float) -> None:
+        look_after(self._connection, within_s)
+        if not within_s:
+            with suppress(OSError):
+                self._keep_open()
+
+    def limit(self, timeout_s: float) -> None:
+        """Wait for no answer for longer than this from now on.
+
+        Args:
+            timeout_s: Longest wait of a call.
+        """
+        with suppress(OSError):  # it is closed, and says so when it is used
+            self._connection.settimeout(timeout_s)
 
     def delete_key(self, key: str) -> bool:
         """Remove a key; return whether there was one."""
@@ -322,11 +346,13 @@ def leave_store(store: Store, rank: int, size: int) -> None:
         rank: This rank.
         size: Number of ranks.
     """
-    if rank != 0:
-        # Rank 0 may have been ended meanwhile, and then nobody waits for this.
-        with suppress(RuntimeError):
+    # A rank 0 that was stopped as it ended answers nobody, and no watchdog looks any more.
+    store.limit(_LAST_WAIT_S)
+    # Rank 0 may have been ended meanwhile, and then nobody waits for this.
+    with suppress(RuntimeError):
+        if rank != 0:
             store.add("gone", 1)
-        return
-    deadline_s = time.monotonic() + _LAST_WAIT_S
-    while store.add("gone", 0) < size - 1 and time.monotonic() < deadline_s:
-        time.sleep(0.005)
+            return
+        deadline_s = time.monotonic() + _LAST_WAIT_S
+        while store.add("gone", 0) < size - 1 and time.monotonic() < deadline_s:
+            time.sleep(0.005)

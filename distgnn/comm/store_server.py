@@ -93,10 +93,14 @@ class _Guest:
     will: dict[str, str] = field(default_factory=dict)
 
 
-def _look_after(connection: socket.socket, within_s: float) -> None:
-    """Let the system end a connection whose host has vanished for so long; 0 leaves it alone.
+def look_after(connection: socket.socket, within_s: float) -> None:
+    """Let the system end a connection whose other host has vanished for so long.
 
     A process that dies ends its connections; a host that loses its power or its link does not.
+
+    Args:
+        connection: Its socket.
+        within_s: Seconds of silence; 0 leaves it alone.
     """
     with suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(within_s > 0))
@@ -251,7 +255,7 @@ class StoreServer:
             will = dict(words[0]) if words else {}
             guest.will = {str(key): str(value) for key, value in will.items()}
             # The number is a client's of ours, who has proved itself.
-            _look_after(guest.connection, float(words[1]) if len(words) > 1 else 0.0)
+            look_after(guest.connection, float(words[1]) if len(words) > 1 else 0.0)
             return None
         if verb == "delete_key":
             return values.pop(words[0], None) is not None

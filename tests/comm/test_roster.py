@@ -123,13 +123,15 @@ def test_a_rank_that_was_stopped_on_its_way_is_told_no_longer_than_a_silent_one(
 
 def test_a_second_rank_of_one_number_is_refused(job):
     job.server.compare_set("claim/1", "", "host7 a machine 17")
-
-    def on_rank(rank):
-        sentence = r"came to a job that has this rank already \(host7, pid 17\); two jobs use one"
-        with pytest.raises(InputError, match=sentence):
-            job.roll(rank, 2).call(60)
-
-    together(2, on_rank)
+    other = job.roll(1, 2)
+    sentence = r"came to a job that has this rank already \(host7, pid 17\); two jobs use one"
+    with pytest.raises(InputError, match=sentence):
+        other.come()
+    # The job that is there goes on, however the other rank ends.
+    assert other.is_stranger
+    other._first.close()
+    assert job.server.add("looked", 1) == 1
+    assert not job.server.check(["roll-failure"])
 
 
 def test_a_rank_of_this_machine_that_came_and_died_is_named_at_once(job):
@@ -551,6 +553,38 @@ def test_a_rank_0_that_has_ended_when_ranks_begin_to_connect_is_named(job):
         pass
 
 
+def test_a_look_is_one_request_however_many_ranks_there_are(job):
+    for rank in (1, 700, 999):
+        job.came(rank, process.this_process())
+    roll = job.roll(0, 1000)
+    asked, ask = [], job.server._ask
+    job.server._ask = lambda *request: (asked.append(request[0]), ask(*request))[1]
+    roll._look()
+    assert asked == ["multi_get"]
+    assert sorted(roll._peers) == [1, 700, 999]
+    # All of them ask rank 0 no more often than it can answer.
+    assert roll._poll_s == 0.1
+
+
+def test_a_rank_that_waits_in_a_library_hears_why_another_one_failed(job, monkeypatch, capfd):
+    ended = []
+    monkeypatch.setattr("distgnn.comm.roster.end_process", ended.append)
+    first, other = job.roll(0, 2), job.roll(1, 2)
+    first._tick_s = 0.05
+    with first.hearing():
+        other.come()
+        time.sleep(0.2)
+        assert not ended
+        other._first.close()  # as where it is killed
+        while not ended:
+            time.sleep(0.01)
+    assert ended == [75]
+    said = capfd.readouterr().err
+    assert re.fullmatch(
+        r"distgnn: rank 1 \(.*, pid \d+\) died before the ranks had met; .*\n", said
+    )
+
+
 def test_an_attempt_finds_nothing_of_the_one_before_in_the_store_of_the_agent(monkeypatch):
     """Which serves all attempts."""
     monkeypatch.setenv("DISTGNN_SECRET", "of the test")
@@ -559,7 +593,7 @@ def test_an_attempt_finds_nothing_of_the_one_before_in_the_store_of_the_agent(mo
     number = listener.detach()
     agent = TCPStore("127.0.0.1", port, None, True, wait_for_workers=False, master_listen_fd=number)
 
-    def meet(rank, attempt, timeout_s=60):
+    def meet(rank, attempt, timeout_s=60, number=0):
         environ = {
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "TORCHELASTIC_RESTART_COUNT": str(attempt),
@@ -568,7 +602,7 @@ def test_an_attempt_finds_nothing_of_the_one_before_in_the_store_of_the_agent(mo
             "DISTGNN_SECRET": "of the test",
         }
         launch = Launch("torchrun", rank, 2, 0, 1)
-        return meet_remotely(launch, environ, interface="lo", timeout_s=timeout_s)
+        return meet_remotely(launch, environ, interface="lo", timeout_s=timeout_s, number=number)
 
     kept = []
 
@@ -581,6 +615,8 @@ def test_an_attempt_finds_nothing_of_the_one_before_in_the_store_of_the_agent(mo
     assert together(2, on_rank) == [True, True]
     with pytest.raises(PeerError, match=r"rank 1 \(.*\) waited 4 s for rank 0 to say where"):
         meet(1, 1, timeout_s=4)  # in which it connects, too
+    with pytest.raises(PeerError, match=r"rank 1 \(.*\) waited 4 s for rank 0 to say where"):
+        meet(1, 0, timeout_s=4, number=1)
     again = meet(0, 1)
     assert not again.client(60).check(["roll/1"])
     del agent

@@ -7,20 +7,21 @@ import re
 import socket
 import stat
 import struct
+import subprocess
 import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from rank_jobs import free_port
+from rank_jobs import ENVIRON, HANG_S, free_port
 
 from distgnn.comm import rendezvous
 from distgnn.comm.errors import PeerError
 from distgnn.comm.launch import Launch
 from distgnn.comm.rendezvous import meet
 from distgnn.comm.secret import secret_of_job
-from distgnn.comm.store import SecretError, connect_store, serve_store
+from distgnn.comm.store import SecretError, connect_store, leave_store, serve_store
 from distgnn.comm.store_server import pack
 from distgnn.datasets import InputError
 
@@ -244,12 +245,68 @@ def test_who_has_left_a_will_is_missed_within_seconds_when_its_host_vanishes(ser
         asks = connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         return asks, connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
 
+    def looks_after():
+        idle_s = other._connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+        return idle_s, other._connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+
     other.leave_will({"left": "1"}, 9)
     assert looked_after() == (1, 9000)
     assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 3
+    # The host of rank 0 may vanish, too.
+    assert looks_after() == (3, 9000)
     # That of a whole job: a link may fail for longer, and the watchdog judges.
     other.leave_will({"left": "1"})
     assert looked_after() == (0, 0)
     other.leave_will({"left": "1"}, 9)
     other.take_will_back()
     assert looked_after() == (0, 0)
+    assert looks_after() == (60, 0)
+
+
+def test_a_rank_0_that_was_stopped_as_it_ended_is_not_waited_for_long(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        served = serve_store(listener, "127.0.0.1", 600, b"secret")
+        other = connect_store("127.0.0.1", port_of(served), 600, b"secret")
+        monkeypatch.setattr("distgnn.comm.store._LAST_WAIT_S", 0.2)
+        # It answers nobody any more.
+        monkeypatch.setattr(served.server, "_read", lambda guest: None)
+        leave_store(other, 1, 2)
+
+
+TWICE = """
+import time
+from distgnn.comm.open import open_group
+from distgnn.datasets import InputError
+try:
+    open_group(backend="mpi", identity={"verb": "train"})
+except InputError as error:
+    print("backend 'mpi' cannot be used" in str(error))
+for verb in ("train", "evaluate"):
+    group = open_group(backend="gloo", identity={"verb": verb})
+    group.barrier()
+    group.close()
+    if group.rank == 0:
+        time.sleep(1)
+try:
+    open_group(backend="gloo", identity={"verb": str(group.rank)})
+except InputError as error:
+    print(str(error).partition(": ")[2].partition(";")[0])
+"""
+
+
+def test_a_program_on_several_hosts_may_meet_again_and_again():
+    job = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    job |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "DISTGNN_SECRET": "s" * 20}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", TWICE],
+            env={**ENVIRON, **job, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for rank in ranks:
+        said, errors = rank.communicate(timeout=HANG_S)
+        assert said.splitlines() == ["True", "verb 1 instead of 0"], errors

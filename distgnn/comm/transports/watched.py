@@ -108,9 +108,13 @@ class WatchedGroup(Group):
         self._is_closed = True
         self._watchdog.stop()
         atexit.unregister(self._watchdog.stop)
-        if not self._watchdog.is_over:
+        is_well = not self._watchdog.is_over
+        if is_well:
             leave_store(self._store, self.rank, self.size)
         self._leave()
+        if is_well:
+            # The next meeting of this program may be at the same port.
+            self._store.close()
 
     def _wait_for_all(self) -> None:
         """A barrier through the store: no rank closes its sockets before all have said so."""
