@@ -87,6 +87,7 @@ def open_meeting(
     if found is None or found[1].cause:  # of an earlier attempt
         _START.is_over = False
         if found is not None:
+            _START.num_before += 1
             found[0].store.close()
         found = _meet(launch, interface, timeout_s, stale_s)
         found[1].come()

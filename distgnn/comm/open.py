@@ -201,15 +201,12 @@ def choose_backend(
         return TransportChoice("mpi", reason if requested == "auto" else "", mpi)
     if requested == "auto":
         return TransportChoice("gloo", worst.partition(";")[0])
-    from distgnn.comm import early
     from distgnn.comm.store import leave_store
 
-    # All ranks know it alike, and the program may go on to meet anew.
-    roster.settle()
     leave_store(store, launch.rank, launch.size)
-    store.close()
-    early.end()
-    raise InputError(f"backend 'mpi' cannot be used: {worst}; or choose --backend gloo")
+    # All ranks know it alike; a program that goes on meets anew.
+    roster.cause = f"backend 'mpi' cannot be used: {worst}; or choose --backend gloo"
+    raise InputError(roster.cause)
 
 
 def check_device(requested: str, device: str) -> None:

@@ -103,7 +103,7 @@ class Patience:
         """Restore what `state` returned.
 
         Args:
-            state: What it returned; a checkpoint of an older version has no best metric.
+            state: Values of a checkpoint; one of an older version has no best metric.
             best: Epoch whose weights are kept, which stands for it then.
         """
         self._lowest_loss, self._lowest_at = state["lowest_loss"], state["lowest_at"]
