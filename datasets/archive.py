@@ -108,6 +108,21 @@ def open_packed(archive: zipfile.ZipFile, member: str) -> IO[bytes]:
     return archive.open(member)
 
 
+def read_packed(archive: zipfile.ZipFile, member: str) -> bytes:
+    """Read a member of an archive, never more than the size that the archive tells.
+
+    Args:
+        archive: It is open.
+        member: Name of the member.
+
+    Raises:
+        ValueError: Or another one of `ARCHIVE_DAMAGES`, as `open_packed` does.
+    """
+    # Without a size, zipfile unpacks all that there is before it cuts that to what is told.
+    with open_packed(archive, member) as stream:
+        return stream.read(archive.getinfo(member).file_size)
+
+
 def is_text_sound(array: NDArray[Any]) -> bool:
     """Return whether all characters of an array of text can be written; numpy checks none."""
     if array.dtype.kind != "U" or array.size == 0 or array.dtype.itemsize == 0:
@@ -121,8 +136,7 @@ def _member(archive: zipfile.ZipFile, member: str, key: str, *, may_be_pickled: 
     num_bytes = archive.getinfo(member).file_size
     check_room(num_bytes, key)
     if may_be_pickled:
-        with open_packed(archive, member) as stream:
-            held = _objects(stream.read(), key)
+        held = _objects(read_packed(archive, member), key)
         if held is not None:
             return held
     with open_packed(archive, member) as stream:

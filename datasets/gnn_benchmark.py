@@ -110,7 +110,7 @@ def csr_of(arrays: Mapping[str, Any], kind: str) -> scipy.sparse.csr_matrix | No
     try:
         matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=tuple(shape.tolist()))
         check_compressed(matrix)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise InputError(
             f"{', '.join(keys)} are no CSR matrix ({error}); fetch the file again"
         ) from error

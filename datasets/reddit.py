@@ -14,7 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from distgnn.datasets.archive import ARCHIVE_DAMAGES, array_names, arrays_in, read_arrays
+from distgnn.datasets.archive import (
+    ARCHIVE_DAMAGES,
+    array_names,
+    arrays_in,
+    read_arrays,
+    read_packed,
+)
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.files import check_room
 from distgnn.datasets.graph import Graph
@@ -96,7 +102,7 @@ def _zipped(path: Path, name: str) -> dict[str, np.ndarray[Any, Any]]:
         with zipfile.ZipFile(path) as archive:
             member = next(item for item in archive.namelist() if item.rpartition("/")[2] == name)
             check_room(2 * archive.getinfo(member).file_size, name)
-            content = io.BytesIO(archive.read(member))
+            content = io.BytesIO(read_packed(archive, member))
     except InputError:
         raise
     except ARCHIVE_DAMAGES as error:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +150,30 @@ def test_what_holds_no_numbers_is_one_sentence(
 def test_labels_as_a_pickled_array_of_integers_are_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "g.npz", **{**arrays_of(), "labels": LABELS.astype(object)})
     check(datasets.load(tmp_path / "g.npz"))
+
+
+def test_a_shape_that_no_matrix_has_is_one_sentence(tmp_path: Path) -> None:
+    arrays = {**arrays_of(), "adj_shape": np.array([2**63, 2**63], np.uint64)}
+    np.savez(tmp_path / "g.npz", **arrays)
+    with pytest.raises(InputError, match=r"adj_data, .*, adj_shape are no CSR matrix \("):
+        read_gnn_benchmark(tmp_path / "g.npz")
+
+
+def test_the_pickled_part_of_an_archive_is_unpacked_no_further_than_it_tells(
+    tmp_path: Path,
+) -> None:
+    path, told, held = tmp_path / "g.npz", 98_765, 1 << 26
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("adj_matrix.npy", bytes(held))
+    content = path.read_bytes()
+    path.write_bytes(content.replace(held.to_bytes(4, "little"), told.to_bytes(4, "little")))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="adj_matrix cannot be read"):
+            read_gnn_benchmark(path)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_cut_file_is_one_sentence(tmp_path: Path) -> None:

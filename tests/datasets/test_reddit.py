@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -90,3 +91,29 @@ def test_cut_files_are_one_sentence(tmp_path: Path) -> None:
     whole.write_bytes(content)
     with pytest.raises(InputError, match=r"reddit_data\.npz cannot be read .*fetch the zip file"):
         datasets.load(whole)
+
+
+def test_a_zip_file_that_zipfile_unpacks_without_limit_is_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path / "reddit")
+    with zipfile.ZipFile(tmp_path / "reddit.zip", "w", zipfile.ZIP_BZIP2) as packed:
+        for file in folder.iterdir():
+            packed.write(file, file.name)
+    message = r"reddit_data\.npz cannot be read \(it is compressed by method 12, not by deflate\)"
+    with pytest.raises(InputError, match=message):
+        datasets.load(tmp_path / "reddit.zip")
+
+
+def test_no_more_is_unpacked_than_a_zip_file_tells(tmp_path: Path) -> None:
+    path, told, held = tmp_path / "reddit.zip", 98_765, 1 << 26
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("reddit_data.npz", bytes(held))
+        packed.writestr("reddit_graph.npz", b"")
+    content = path.read_bytes()
+    path.write_bytes(content.replace(held.to_bytes(4, "little"), told.to_bytes(4, "little")))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=r"reddit_data\.npz cannot be read \(Bad CRC-32"):
+            datasets.load(path)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
