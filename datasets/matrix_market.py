@@ -184,10 +184,6 @@ def _read(path: Path) -> Any:
         raise InputError(
             f"{path} is damaged or is no Matrix Market file ({reason}); fetch it again"
         ) from error
-    if isinstance(matrix, np.ndarray):
-        raise InputError(
-            f"{path} holds a dense matrix; an adjacency matrix is in coordinate format"
-        )
     return matrix.tocoo()
 
 
@@ -196,11 +192,15 @@ def _check_size(path: Path) -> None:
     is_packed = path.suffix == ".gz"
     with gzip.open(path) if is_packed else path.open("rb") as file:
         text = io.BufferedReader(_Text(file), _BUFFER_BYTES)
-        num_rows, num_columns, num_entries, layout, _, _ = scipy.io.mminfo(text)
+        num_rows, num_columns, num_entries, layout, _, symmetry = scipy.io.mminfo(text)
     if layout != "coordinate":
-        return  # It is refused, and dense ones are small.
+        raise InputError(
+            f"{path} holds a dense matrix; an adjacency matrix is in coordinate format"
+        )
     room = path.stat().st_size * (_MOST_PACKED if is_packed else 1)
     if num_entries * _SHORTEST_LINE > room:
         raise ValueError(f"it promises {num_entries} entries, for which it is too short")
-    check_room(num_entries * _BYTES_PER_ENTRY, f"{path} with {num_entries} entries")
+    # Of a matrix that is its own mirror image, the file has one half.
+    num_read = num_entries * (1 if symmetry == "general" else 2)
+    check_room(num_read * _BYTES_PER_ENTRY, f"{path} with {num_read} entries")
     check_room(max(num_rows, num_columns) * _BYTES_PER_ROW, f"{path} with {num_rows} rows")

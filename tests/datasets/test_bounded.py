@@ -169,6 +169,26 @@ def test_a_matrix_that_promises_too_much(
         read_matrix_market(path)
 
 
+@pytest.mark.usefixtures("little_memory")
+def test_a_dense_matrix_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    head = "%%MatrixMarket matrix array real general\n1000 1000\n"
+    (tmp_path / "m.mtx").write_text(head + "0\n" * 1_000_000)
+    assert peak_of(lambda: refused(tmp_path / "m.mtx")) < 4 << 20
+    (tmp_path / "m.mtx").write_text(head)
+    with pytest.raises(InputError, match=r"m.mtx holds a dense matrix; an adjacency matrix is in"):
+        read_matrix_market(tmp_path / "m.mtx")
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_a_symmetric_matrix_counts_with_both_of_its_halves(tmp_path: Path) -> None:
+    path, lines = tmp_path / "m.mtx", "2 1\n" * 30_000
+    path.write_text(f"%%MatrixMarket matrix coordinate pattern general\n9 9 30000\n{lines}")
+    assert read_matrix_market(path).num_edges == 30_000
+    path.write_text(f"%%MatrixMarket matrix coordinate pattern symmetric\n9 9 30000\n{lines}")
+    with pytest.raises(InputError, match=r"m.mtx with 60000 entries takes 0.00144 GB of memory"):
+        read_matrix_market(path)
+
+
 def test_parquet_integers_above_two_to_the_53_are_rounded_as_texts_are(tmp_path: Path) -> None:
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     numbers = [2**53 + 1, 3, 4]
