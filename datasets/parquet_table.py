@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,12 +16,15 @@ from distgnn.datasets.limits import available_memory
 from distgnn.datasets.text_table import MAX_FIELD_BYTES, Kind, no_value, whole_numbers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-_BYTES_PER_VALUE = 8
+_BYTES_PER_VALUE, _BYTES_PER_DECIMAL = 8, 16
+# Decimals of more digits take twice as many bytes.
+_LONG_DECIMAL = 38
+_MOST_ROWS = 1 << 20
 _FLOATS = ("float", "double", "halffloat")
 _NUMBERS = ("int", "uint", *_FLOATS, "bool", "decimal")
 _LONG = ("string", "large_string", "binary", "large_binary")
@@ -161,13 +165,15 @@ def read_parquet(path: Path) -> ParquetTable:
     with _reporting(path), parquet.ParquetFile(path) as file:
         _check_names(path, file.schema_arrow.names)
         # Equal values are stored once, so a small file may hold very many.
-        check_room(sum(_stored_bytes(column) for column in _columns_of(file)), f"{path}")
-        coded = _coded_columns(file)
+        chunks = _chunks_of(file)
+        check_room(sum(chunk.read_bytes for chunk in chunks), f"{path}")
+        _check_prefixes(path, file, chunks)
+        coded = _coded_columns(chunks)
     with _reporting(path):
         return _table(path, parquet.read_table(path, read_dictionary=coded), 0)
 
 
-def parquet_slices(path: Path, *, num_rows: int = 1 << 20) -> Iterator[ParquetTable]:
+def parquet_slices(path: Path, *, num_rows: int = _MOST_ROWS) -> Iterator[ParquetTable]:
     """Read a Parquet file a slice at a time.
 
     Args:
@@ -185,11 +191,15 @@ def parquet_slices(path: Path, *, num_rows: int = 1 << 20) -> Iterator[ParquetTa
     first = 0
     with _reporting(path), parquet.ParquetFile(path) as file:
         _check_names(path, file.schema_arrow.names)
-        coded = _coded_columns(file)
+        chunks = _chunks_of(file)
+        coded, at_once = _coded_columns(chunks), _rows_at_once(path, chunks, num_rows)
+        most_bytes = _part_of_memory() // 2
     with _reporting(path), parquet.ParquetFile(path, read_dictionary=coded) as file:
-        for batch in file.iter_batches(batch_size=num_rows):
-            yield _table(path, arrow.Table.from_batches([batch]), first)
-            first += batch.num_rows
+        batches = file.iter_batches(batch_size=at_once)
+        for some in _gathered(batches, num_rows - at_once, most_bytes):
+            table = _table(path, arrow.Table.from_batches(some), first)
+            yield table
+            first += table.num_rows
 
 
 def num_rows_of(path: Path) -> int:
@@ -225,37 +235,137 @@ def _reporting(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _columns_of(file: Any) -> Iterator[Any]:
-    """Return what a file tells of each column of each of its groups of rows."""
+class _Chunk(NamedTuple):
+    """A column of one of the groups of rows of a file, as the file tells.
+
+    Attributes:
+        name: Path of the column.
+        num_values: Number of its values, of which a row of lists has several.
+        num_rows: Number of rows.
+        width: Bytes of a value as it is read, apart from those of texts.
+        stored_bytes: Bytes of the values as they are stored, but not compressed.
+        is_coded: Whether texts that are equal are stored once.
+        has_prefixes: Whether texts are stored without what they share with the one before.
+    """
+
+    name: str
+    num_values: int
+    num_rows: int
+    width: int
+    stored_bytes: int
+    is_coded: bool
+    has_prefixes: bool
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of the values as they are read, but those of texts as they are stored."""
+        return max(self.width * self.num_values, self.stored_bytes)
+
+    @property
+    def worst_bytes(self) -> int:
+        """Most bytes of the texts: each may be as long as all that is stored."""
+        return self.num_values * self.stored_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        """Most bytes of a row, of lists on average; but texts only where they have prefixes."""
+        values = -(-self.num_values // max(self.num_rows, 1))
+        return values * (self.stored_bytes if self.has_prefixes else self.width)
+
+
+def _chunks_of(file: Any) -> list[_Chunk]:
+    chunks = []
     for number in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(number)
-        for column in range(group.num_columns):
-            yield group.column(column)
+        for place in range(group.num_columns):
+            column = group.column(place)
+            encodings = [str(name) for name in column.encodings]
+            is_text = column.physical_type == "BYTE_ARRAY"
+            chunks.append(
+                _Chunk(
+                    column.path_in_schema,
+                    int(column.num_values),
+                    int(group.num_rows),
+                    _width(file.schema.column(place)),
+                    int(column.total_uncompressed_size),
+                    is_text and any("DICTIONARY" in name for name in encodings),
+                    is_text and "DELTA_BYTE_ARRAY" in encodings,
+                )
+            )
+    return chunks
 
 
-def _stored_bytes(column: Any) -> int:
-    """Bytes of the values as they are stored, but numbers as they are read."""
-    return max(_BYTES_PER_VALUE * int(column.num_values), int(column.total_uncompressed_size))
+def _width(described: Any) -> int:
+    """Return how many bytes a value takes, as the schema says: all have as many but texts."""
+    if described.logical_type.type == "DECIMAL":
+        return _BYTES_PER_DECIMAL * (1 if described.precision <= _LONG_DECIMAL else 2)
+    return max(_BYTES_PER_VALUE, int(described.length))
 
 
-def _coded_columns(file: Any) -> list[str]:
+def _part_of_memory() -> int:
+    """Bytes that values may take without a look at how long they are."""
+    return max(available_memory() // 2, _FEW_BYTES)
+
+
+def _coded_columns(chunks: Sequence[_Chunk]) -> list[str]:
     """Choose the columns of texts that are read as codes, before what they stand for is counted.
 
     A text that is stored once may stand in every row. How long it is, only the file's own codes
     tell, so columns are read as such where the longest would not fit into memory. Others are read
-    at once, which takes less time.
+    at once, which takes less time. pyarrow reads no codes where others of the texts have prefixes.
     """
-    worst: dict[str, int] = {}
-    for column in _columns_of(file):
-        is_coded = any("DICTIONARY" in str(name) for name in column.encodings)
-        if is_coded and column.physical_type == "BYTE_ARRAY":
-            most = int(column.num_values) * int(column.total_uncompressed_size)
-            worst[column.path_in_schema] = worst.get(column.path_in_schema, 0) + most
-    return list(worst) if sum(worst.values()) > max(available_memory() // 2, _FEW_BYTES) else []
+    others = {chunk.name for chunk in chunks if chunk.has_prefixes}
+    coded = [chunk for chunk in chunks if chunk.is_coded and chunk.name not in others]
+    is_much = sum(chunk.worst_bytes for chunk in coded) > _part_of_memory()
+    return list(dict.fromkeys(chunk.name for chunk in coded)) if is_much else []
+
+
+def _check_prefixes(path: Path, file: Any, chunks: Sequence[_Chunk]) -> None:
+    """Count texts that are stored without what they share, a few at a time, where they may be long.
+
+    What they share is stored once, so a small file may hold very much text.
+    """
+    others = {chunk.name for chunk in chunks if chunk.has_prefixes}
+    shared = [chunk for chunk in chunks if chunk.name in others]
+    if sum(chunk.worst_bytes for chunk in shared) <= _part_of_memory():
+        return
+    num_bytes = sum(chunk.read_bytes for chunk in chunks if chunk.name not in others)
+    at_once = _rows_at_once(path, shared, _MOST_ROWS)
+    for batch in file.iter_batches(batch_size=at_once, columns=sorted(others)):
+        num_bytes += batch.nbytes
+        check_room(num_bytes, f"{path}")
+
+
+def _rows_at_once(path: Path, chunks: Sequence[_Chunk], most: int) -> int:
+    """Return how many rows, at most so many, fit into memory whatever the longest of them is."""
+    longest: dict[str, int] = {}
+    for chunk in chunks:
+        longest[chunk.name] = max(longest.get(chunk.name, 0), chunk.row_bytes)
+    num_bytes = sum(longest.values())
+    check_room(num_bytes, f"a row of {path}")
+    return max(1, min(most, _part_of_memory() // max(2 * num_bytes, 1)))
+
+
+def _gathered(batches: Iterable[Any], most_rows: int, most_bytes: int) -> Iterator[list[Any]]:
+    """Yield batches together until they have more rows or bytes than that.
+
+    Rows that might have been long come a few at a time, but seldom are.
+    """
+    some: list[Any] = []
+    num_rows = num_bytes = 0
+    for batch in batches:
+        some.append(batch)
+        num_rows += batch.num_rows
+        num_bytes += batch.nbytes
+        if num_rows > most_rows or num_bytes > most_bytes:
+            yield some
+            some, num_rows, num_bytes = [], 0, 0
+    if some:
+        yield some
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
-    repeated = {name for name in names if names.count(name) > 1}
+    repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise InputError(
             f"{path} has two columns named {min(repeated)!r}; give each column its own name"

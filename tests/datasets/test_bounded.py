@@ -7,6 +7,7 @@ import gzip
 import os
 import tracemalloc
 import zipfile
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -345,6 +346,51 @@ def test_a_long_text_that_is_stored_once_counts_in_every_row(
     assert path.stat().st_size < 10_000
     with pytest.raises(InputError, match=r"column 'name' of .* takes 0.01 GB of memory"):
         read()
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize(
+    ("kind", "num_rows", "size"), [("binary", 2000, "0.00202"), ("decimal", 90_000, "0.00216")]
+)
+def test_values_of_one_length_count_with_it_in_every_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, num_rows: int, size: str
+) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(parquet_table, "available_memory", lambda: 1 << 20)
+    monkeypatch.setattr(parquet_table, "_FEW_BYTES", 1 << 10)
+    type_of = {"binary": arrow.binary(1000), "decimal": arrow.decimal128(9, 0)}[kind]
+    value = {"binary": b"x" * 1000, "decimal": Decimal(7)}[kind]
+    column = arrow.array([value] * num_rows, type_of)
+    table = arrow.table({"id": np.zeros(num_rows, np.int64), "a": column})
+    parquet.write_table(table, tmp_path / "v.parquet")
+    with pytest.raises(InputError, match=rf"v.parquet takes {size} GB of memory"):
+        read_parquet(tmp_path / "v.parquet")
+    slices = list(parquet_slices(tmp_path / "v.parquet"))
+    assert sum(some.num_rows for some in slices) == num_rows
+    assert max(some.columns[1].nbytes for some in slices) < 1 << 19
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_a_beginning_that_is_stored_once_counts_in_every_text_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(parquet_table, "available_memory", lambda: 1 << 20)
+    monkeypatch.setattr(parquet_table, "_FEW_BYTES", 1 << 10)
+    path, words = tmp_path / "v.parquet", {"column_encoding": {"name": "DELTA_BYTE_ARRAY"}}
+    for length in (100, 10_000):
+        names = [f"{'x' * length}{number}" for number in range(1000)]
+        table = arrow.table({"id": np.arange(1000), "name": names})
+        parquet.write_table(table, path, use_dictionary=False, **words)
+        slices = list(parquet_slices(path))
+        assert [name for some in slices for name in some.columns[1].to_pylist()] == names
+        assert [some.first_row for some in slices][:2] == [0, slices[0].num_rows][: len(slices)]
+        assert max(some.columns[1].nbytes for some in slices) < 1 << 19
+        if length == 100:
+            assert (len(slices), read_parquet(path).num_rows) == (1, 1000)
+    assert path.stat().st_size < 20_000
+    with pytest.raises(InputError, match=r"v.parquet takes 0.0010\d GB of memory"):
+        read_parquet(path)
 
 
 @pytest.mark.usefixtures("little_memory")
