@@ -370,7 +370,9 @@ def vertex_id(value: Any, num_vertices: int) -> NDArray[np.int64] | NDArray[np.s
         )
     if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
         array = array.astype(np.str_)  # as tables have them
-    ids = np.ascontiguousarray(array if array.dtype.kind == "U" else array.astype(np.int64))
+    # Parts are written, and read again slice by slice, in the byte order of this machine.
+    kind = array.dtype.newbyteorder("=") if array.dtype.kind == "U" else np.dtype(np.int64)
+    ids = np.ascontiguousarray(array, dtype=kind)
     in_order = np.sort(ids)
     repeated = in_order[1:] == in_order[:-1]
     if repeated.any():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,37 @@ def test_parts_come_back_as_they_were(kind: str, verify: bool, tmp_path: Path) -
                 assert np.array_equal(again, value), name
             else:
                 assert again == value, name
+
+
+@pytest.mark.parametrize(
+    "kind", ["dense", "sparse", "multilabel", "values", "typed", "edge-features", "links"]
+)
+def test_a_graph_in_another_byte_order_is_stored_like_one_in_that_of_the_machine(
+    kind: str, tmp_path: Path
+) -> None:
+    graph = example(kind if kind not in ("values", "links") else "sparse")
+    if kind == "values":
+        graph = replace(graph, labels=np.linspace(0, 1, 12, dtype=np.float32))
+    if kind == "links":
+        links = {"val_links": np.array([[0, 1]]), "test_links": np.array([[1, 2]])}
+        graph = replace(graph, **links)
+    swapped = {}
+    for name, value in vars(graph).items():
+        if isinstance(value, np.ndarray):
+            swapped[name] = value.astype(value.dtype.newbyteorder("S"))
+        elif sp.issparse(value):
+            arrays = (value.data, value.indices, value.indptr)
+            arrays = tuple(array.astype(array.dtype.newbyteorder("S")) for array in arrays)
+            swapped[name] = sp.csr_matrix(arrays, value.shape)
+    save(tmp_path / "own", graph)
+    save(tmp_path / "other", replace(graph, **swapped))
+    for part in range(3):
+        own, other = (read_part(tmp_path / name, part) for name in ("own", "other"))
+        for name, value in vars(own).items():
+            if sp.issparse(value):
+                assert (value != getattr(other, name)).nnz == 0
+            else:
+                np.testing.assert_array_equal(getattr(other, name), value, err_msg=name)
 
 
 def test_the_manifest_tells_what_is_inside(tmp_path: Path) -> None:
