@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _SLICE_BYTES = 1 << 25
 _RESOURCE = rb"<[^<>\"\s]*>|_:[^\s<\"]+"
-_LITERAL = rb"\"(?:[^\"\\\n\r]|\\.)*\"(?:@[A-Za-z0-9-]+|\^\^<[^<>\"\s]*>)?"
+# Runs of plain characters are one step: of a choice for each, `re` keeps some memory for each.
+_LITERAL = rb"\"[^\"\\\n\r]*(?:\\.[^\"\\\n\r]*)*\"(?:@[A-Za-z0-9-]+|\^\^<[^<>\"\s]*>)?"
 _STATEMENT = re.compile(
     rb"^[ \t]*("
     + _RESOURCE

@@ -2,11 +2,16 @@ from __future__ import annotations
 
 import gzip
 import logging
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from distgnn import datasets
 from distgnn.datasets import InputError, ntriples
@@ -222,3 +227,33 @@ def test_a_table_without_its_partner_or_with_strangers(
     (tmp_path / "testSet.tsv").unlink()
     with pytest.raises(InputError, match=r"has no partner; put trainingSet.tsv and testSet.tsv"):
         datasets.load(tmp_path)
+
+
+# A choice for each character, as the standard has it.
+STANDARD_LITERAL = rb"\"(?:[^\"\\\n\r]|\\.)*\"(?:@[A-Za-z0-9-]+|\^\^<[^<>\"\s]*>)?"
+
+
+@settings(max_examples=500, deadline=None)
+@given(text=st.text('"\\\n\ra@^<>', max_size=20))
+def test_literals_are_those_of_the_standard(text: str) -> None:
+    found = [(match.span(), match[0]) for match in re.finditer(ntriples._LITERAL, text.encode())]
+    wanted = [(match.span(), match[0]) for match in re.finditer(STANDARD_LITERAL, text.encode())]
+    assert found == wanted
+
+
+LONG_LITERAL = """
+import pathlib, resource, sys
+from distgnn.datasets.ntriples import read_ntriples
+pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+limit = pages * resource.getpagesize() + (150 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+print(len(read_ntriples(pathlib.Path(sys.argv[1])).terms[1]))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").is_file(), reason="measures memory by /proc")
+def test_a_long_literal_takes_little_memory(tmp_path: Path) -> None:
+    (tmp_path / "a.nt").write_text(f'<s> <p> "{"x" * 5_000_000}" .\n')
+    command = [sys.executable, "-c", LONG_LITERAL, str(tmp_path / "a.nt")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.returncode) == ("5000002\n", 0), ended.stderr
