@@ -14,7 +14,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.partition.directory.store import MANIFEST_NAME, read_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from distgnn.training.config.settings import TrainConfig
     from distgnn.training.run.directory import RunDirectory
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     Subject = str | os.PathLike[str] | Run | Series
 
 _SUFFIXES = (".html", ".htm")
+# What reading a value raises that is missing from a JSON file, or of another kind.
+_LACKS = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError)
 STUDY = "study.json"
 """File that only the directory of a study has."""
 
@@ -124,7 +126,9 @@ def submission(folder: Path) -> dict[str, str]:
     if not (folder / FILE).is_file():
         return {}
     series = RunDirectory(folder).read_json(FILE)
-    return submission_of(series, RunDirectory(folder / series["runs"][0]["run"]).read_config())
+    with _whole(folder / FILE):
+        first = RunDirectory(folder / series["runs"][0]["run"])
+        return submission_of(series, first.read_config())
 
 
 def _page_of_runs(subjects: Sequence[str], facts: dict[str, str] | None = None) -> str:
@@ -172,14 +176,30 @@ def _page_of_study(folder: Path) -> str:
         )
     summary = RunDirectory(folder).read_json(SUMMARY)
     curves: dict[str, list[tuple[float, float]]] = {}
-    for trial in summary["trials"]:
-        records = RunDirectory(folder / trial["run"]).read_metrics()
-        curves[trial["run"]] = [
-            (record["epoch"] + 1, record["val_metric"])
-            for record in records
-            if record["val_metric"] is not None
-        ]
-    return study_page(summary, curves)
+    with _whole(folder / SUMMARY):
+        for trial in summary["trials"]:
+            records = RunDirectory(folder / trial["run"]).read_metrics()
+            curves[trial["run"]] = [
+                (record["epoch"] + 1, record["val_metric"])
+                for record in records
+                if record["val_metric"] is not None
+            ]
+        return study_page(summary, curves)
+
+
+@contextlib.contextmanager
+def _whole(file: Path) -> Iterator[None]:
+    """Say of a file whose values are taken here that it is damaged, if one is missing."""
+    try:
+        yield
+    except InputError:
+        raise
+    except _LACKS as error:
+        raise InputError(
+            f"'{file}' is damaged: a value is missing or of another kind "
+            f"({type(error).__name__}: {error}); restore it, or repeat the command that wrote it "
+            "with --resume"
+        ) from error
 
 
 def _page_of_run(run_dir: RunDirectory) -> str:

@@ -66,7 +66,7 @@ class StudyLog:
             try:
                 event = json.loads(line)
                 self._take(event)
-            except (ValueError, KeyError, TypeError, IndexError) as error:
+            except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
                 raise InputError(
                     f"'{self._path}' is damaged in line {number}; restore it, or begin another "
                     "study with --run"

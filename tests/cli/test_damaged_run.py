@@ -10,8 +10,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from training import make_config
 
+from distgnn.api.reports import report
 from distgnn.cli import main
+from distgnn.datasets import InputError
+from distgnn.training.run.beginning import prepare
+from distgnn.training.run.directory import RunDirectory
+from distgnn.tuning.study import StudyLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,3 +136,54 @@ def test_a_run_whose_configuration_is_damaged_is_evaluated_or_says_why_not(
     capsys.readouterr()
     threads = torch.get_num_threads()
     outcome(capsys, command("evaluate", folder, "--threads", threads, "--json"))
+
+
+def report_of(folder: Path) -> None:
+    report(folder, folder / "page.html")
+
+
+def resume_in(folder: Path) -> None:
+    """Continue a run on parts that train on their own, whose number is part of the graph."""
+    config = make_config(algorithm="0c")
+    begin = {
+        "task": {"name": "single-label"},
+        "graph": "g",
+        "source": "a.npz",
+        "num_ranks": 2,
+        "train": config.to_json(),
+    }
+    file = folder / "config.json"
+    file.write_text(json.dumps({"format": 1, **begin, **json.loads(file.read_text())}))
+    run_dir = RunDirectory(folder)
+    try:
+        prepare(run_dir, config, begin, is_resuming=True, overwrites=False)
+    finally:
+        run_dir.lock.release()
+
+
+SERIES, STUDY, RESUMED = "series.json", "study.json", "cannot resume '.*' with other settings: "
+LACKS = "is damaged: a value is missing or of another kind"
+RUN = {"seed-0/config.json": "{}"}
+
+
+@pytest.mark.parametrize(
+    ("files", "action", "message"),
+    [
+        ({**RUN, SERIES: "{}"}, report_of, f"series.json' {LACKS}"),
+        ({**RUN, SERIES: '{"runs": []}'}, report_of, f"series.json' {LACKS}"),
+        ({**RUN, SERIES: '{"runs": [{"run": 5}]}'}, report_of, f"series.json' {LACKS}"),
+        ({STUDY: "{}", "summary.json": "{}"}, report_of, f"summary.json' {LACKS}"),
+        ({STUDY: "{}", "summary.json": '{"trials": [1]}'}, report_of, f"summary.json' {LACKS}"),
+        ({"study.jsonl": "[" * 200_000 + "\n"}, StudyLog, "study.jsonl' is damaged in line 1"),
+        ({"config.json": '{"graph": {}}'}, resume_in, f"{RESUMED}graph "),
+        ({"config.json": '{"num_ranks": {}}'}, resume_in, f"{RESUMED}num_ranks "),
+        ({"config.json": '{"graph": 1, "source": {}}'}, resume_in, f"{RESUMED}graph .*source "),
+        ({"config.json": '{"task": 7}'}, resume_in, f"{RESUMED}task "),
+    ],
+)
+def test_json_of_another_shape_is_one_sentence(files, action, message, tmp_path):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=message):
+        action(tmp_path)

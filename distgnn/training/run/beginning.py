@@ -119,10 +119,10 @@ def _differences(begun: dict[str, Any], begin: dict[str, Any], names: tuple[str,
     changed: list[str] = []
     for name in names:
         then, now = begun.get(name), begin.get(name)
-        if isinstance(then, dict):
+        if isinstance(then, dict) and isinstance(now, dict):
             changed += [
                 f"{key} (begun with {then.get(key)}, now {value})"
-                for key, value in begin[name].items()
+                for key, value in now.items()
                 if then.get(key) != value and (name, key) != ("task", "name")
             ]
         elif then != now:
