@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from distgnn.datasets.errors import InputError
-from distgnn.datasets.files import check_regular
+from distgnn.datasets.files import check_regular, check_room
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,8 @@ _DTYPES = {
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _METADATA = "__metadata__"
 _DIGEST = "sha256"
-_MAX_HEADER_BYTES = 100_000_000
+# A tensor takes some 100 bytes of it, and what JSON makes of a byte takes up to 25.
+_MAX_HEADER_BYTES = 8_000_000
 _MAX_DIMS = 64
 
 
@@ -126,7 +127,9 @@ def read_tensors(
             expected = header.pop(_METADATA, None)
             digest = hashlib.sha256(json.dumps(header).encode())
             tensors = {}
-            for entry in _entries(file, header):
+            entries = _entries(file, header)
+            check_room(sum(entry.stop - entry.start for entry in entries), f"'{path}'")
+            for entry in entries:
                 tensors[entry.name] = _read_data(file, entry)
                 digest.update(_bytes_of(tensors[entry.name]))
     except _DamagedError as error:
@@ -142,8 +145,10 @@ def read_tensors(
 def _read_header(file: BufferedReader) -> dict[str, Any]:
     num_bytes = os.fstat(file.fileno()).st_size - 8
     size = int.from_bytes(file.read(8), "little")
-    if num_bytes < 0 or size > min(num_bytes, _MAX_HEADER_BYTES):
+    if num_bytes < 0 or size > num_bytes:
         raise _DamagedError("its header is cut off")
+    if size > _MAX_HEADER_BYTES:
+        raise _DamagedError(f"its header has {size} bytes, above {_MAX_HEADER_BYTES}")
     try:
         header = json.loads(file.read(size))
     except (ValueError, RecursionError) as error:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from distgnn.datasets import InputError
+from distgnn.datasets import InputError, files
 from distgnn.training.run.tensors import read_tensors, write_tensors
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -259,3 +259,17 @@ def test_an_empty_tensor_without_a_stride_is_written(tmp_path):
     assert empty.stride() == (0,)
     write_tensors(tmp_path / "t", {"empty": empty})
     assert read_tensors(tmp_path / "t")["empty"].shape == (0,)
+
+
+def test_a_header_that_is_too_long_is_not_parsed(tmp_path):
+    path = file_of(tmp_path / "t", b"{}" + b" " * 8_000_000)
+    with pytest.raises(InputError, match="its header has 8000002 bytes, above 8000000; train ag"):
+        read_tensors(path)
+
+
+def test_tensors_above_the_free_memory_are_refused_before_they_are_read(tmp_path, monkeypatch):
+    write_tensors(tmp_path / "t", {"a": torch.zeros(1 << 18), "b": torch.zeros(1 << 18)})
+    monkeypatch.setattr(files, "_SMALL_BYTES", 1 << 10)
+    monkeypatch.setattr(files, "available_memory", lambda: 3 << 19)
+    with pytest.raises(InputError, match=r"t' takes 0.0021 GB of memory, but 0.00157 GB are free"):
+        read_tensors(tmp_path / "t")
