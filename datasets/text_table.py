@@ -11,6 +11,7 @@ import gzip
 import logging
 import re
 import zlib
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -395,7 +396,7 @@ def _with_header(
     heads = [_row_text(table, row) for row in range(min(2, table.num_rows))]
     if not is_header(heads[0], heads[1] if len(heads) > 1 else None):
         return table
-    repeated = {name for name in heads[0] if heads[0].count(name) > 1}
+    repeated = [name for name, count in Counter(heads[0]).items() if count > 1]
     if repeated:
         raise InputError(
             f"{table.path} has two columns named {min(repeated)!r}; give each column its own name"

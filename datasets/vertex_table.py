@@ -115,16 +115,18 @@ def read_vertex_table(
     uses = {"id": id_column, "label": label, "split": split}
     categories = feature_columns_of(table, columns, "one_hot") or []
     check_distinct(table, {**uses, **{names[i]: i for i in several}}, chosen, categories)
-    rest = [i for i in range(len(names)) if i not in {*uses.values(), *several, *categories}]
+    used = {*uses.values(), *several, *categories}
+    rest = [i for i in range(len(names)) if i not in used]
     imputer = Imputer(columns.impute)
     if chosen is None:
         candidates = [i for i in rest if i not in known_labels and not is_row_number(names[i])]
-        features, unused = numeric_columns(table, candidates, imputer)
-        chosen = [i for i in candidates if names[i] not in unused]
-        unused = [names[i] for i in rest if i not in chosen]
+        features, texts = numeric_columns(table, candidates, imputer)
+        without_numbers = set(texts)
+        chosen = [i for i in candidates if names[i] not in without_numbers]
     else:
         features = chosen_features(table, chosen, "features", imputer)
-        unused = [names[i] for i in rest if i not in chosen]
+    taken = set(chosen)
+    unused = tuple(names[i] for i in rest if i not in taken)
     blocks = [
         block for block in (features, one_hot_features(table, categories)) if block is not None
     ]
@@ -134,7 +136,7 @@ def read_vertex_table(
         shown = {"labels": several, "features": chosen, "categories": categories}
         for line in (told(table, {**uses, **shown}), *imputer.told(table)):
             progress(line)
-    return VertexTable(ids, fields, tuple(unused))
+    return VertexTable(ids, fields, unused)
 
 
 def _column_named(names: tuple[str, ...], wanted: str) -> int | None:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from distgnn.datasets import Graph, InputError
+from distgnn.datasets import Graph, InputError, parquet_table, vertex_table
 from distgnn.datasets.vertex_table import VertexTable, read_vertex_table
 
 
@@ -177,3 +178,18 @@ def test_names_with_underscores_are_no_numbers(tmp_path: Path) -> None:
     assert "features" not in fields
     assert fields["class_names"] == ("11", "1_1", "1_2")
     assert fields["labels"].tolist() == [1, 0, 2]
+
+
+def test_a_table_of_very_many_columns_takes_little_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 20_000
+    names = ["id", *(f"{kind}{n}" for kind in ("label_", "f") for n in range(count))]
+    (tmp_path / "v.csv").write_text(f"{','.join(names)}\n{','.join('1' * len(names))}\n")
+    # What is in the columns takes its time, for which they are not to blame.
+    monkeypatch.setattr(vertex_table, "_several_labels", lambda *_, **__: {})
+    monkeypatch.setattr(vertex_table, "numeric_columns", lambda *_: (None, []))
+    begin = time.process_time()
+    read_vertex_table(tmp_path / "v.csv")
+    parquet_table._check_names(tmp_path / "v.parquet", names)
+    assert time.process_time() - begin < 3
