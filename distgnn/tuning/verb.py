@@ -503,7 +503,9 @@ class Tuning:
     def _check_spec(self, path: Path, spec: Mapping[str, Any]) -> None:
         try:
             begun = json.loads(read_whole(path))
-        except (OSError, ValueError) as error:
+            if not isinstance(begun, dict):
+                raise TypeError("it is not a JSON object")
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise InputError(
                 f"cannot read '{path}': {error}; restore it, or begin another study with --run"
             ) from error

@@ -174,6 +174,13 @@ def test_a_study_continues_only_as_it_began(ring, tmp_path):
         search(ring, tmp_path / "s", resume=True)
 
 
+@pytest.mark.parametrize("text", ["{", "[]", "[" * 200_000])
+def test_a_study_whose_settings_are_damaged_is_not_continued(text, ring, tmp_path):
+    (tmp_path / "study.json").write_text(text)
+    with pytest.raises(InputError, match=r"cannot read .*study\.json': .*; restore it, or begin"):
+        search(ring, tmp_path, resume=True)
+
+
 @pytest.mark.parametrize("scheduler", ["halving", "hyperband"])
 def test_a_study_keeps_its_rungs_where_the_default_became_another(
     scheduler, ring, tmp_path, monkeypatch
