@@ -167,6 +167,7 @@ def _told_apart(subjects: Sequence[str]) -> list[str]:
 
 def _page_of_study(folder: Path) -> str:
     from distgnn.pages.study import study_page
+    from distgnn.training.loop.screened import with_confirmed
     from distgnn.training.run.directory import SUMMARY, RunDirectory
 
     if not (folder / SUMMARY).is_file():
@@ -178,7 +179,7 @@ def _page_of_study(folder: Path) -> str:
     curves: dict[str, list[tuple[float, float]]] = {}
     with _whole(folder / SUMMARY):
         for trial in summary["trials"]:
-            records = RunDirectory(folder / trial["run"]).read_metrics()
+            records = with_confirmed(RunDirectory(folder / trial["run"]).read_metrics())
             curves[trial["run"]] = [
                 (record["epoch"] + 1, record["val_metric"])
                 for record in records

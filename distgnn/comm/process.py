@@ -174,9 +174,14 @@ def _end_with(launcher: ProcessId) -> None:
                 os._exit(EXIT_RETRY)
 
     thread = DaemonThread(look, name="distgnn-launcher")
+
+    def stop() -> None:
+        is_over.set()
+        thread.join()
+
     with suppress(RuntimeError, MemoryError):  # then nothing is watched
         thread.start()
-        atexit.register(lambda: (is_over.set(), thread.join()))
+        atexit.register(stop)
 
 
 def allow_files(num_files: int) -> None:

@@ -139,7 +139,7 @@ class Reader:
         self.pairs: dict[tuple[int, int], Pair] = {}
         self.constants: set[Key] = set()
         self._read: dict[Key, _Read] = {}
-        self._seen: dict[Key, tuple[Any, ...]] = {}
+        self._seen: dict[Key, _Seen] = {}
 
     def see(self, grad: Tensor, *maps: SeenMap) -> None:
         """Add the outer products of maps whose results were added up; see `Observer`."""
