@@ -84,10 +84,10 @@ def open_meeting(
         PeerError: If it does not appear in time.
     """
     found = _START.found
-    if found is None or found[1].cause:  # of an earlier attempt
+    if found is None or found[1].cause or found[1].is_stranger:  # of an earlier attempt
         _START.is_over = False
         if found is not None:
-            _START.num_before += 1
+            found[1].linger()
             found[0].store.close()
         found = _meet(launch, interface, timeout_s, stale_s)
         found[1].come()
@@ -98,6 +98,11 @@ def end() -> None:
     """Say that all ranks have met: the watchdog tells of a failure from now on."""
     _START.num_before += _START.found is not None
     _START.found, _START.is_over = None, True
+
+
+def meet_anew() -> None:
+    """Say that all ranks give this meeting up alike, and may meet another time."""
+    _START.num_before += 1
 
 
 def tell(sentence: str, say: Callable[[str], None]) -> None:

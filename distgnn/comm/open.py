@@ -114,10 +114,9 @@ def open_group(
         # All ranks take part, whether they name an interface or not.
         found = place.interface or common_interface(place, roster, connect_s)
         place.interface = interface or found
-        with roster.hearing():
-            choice = choose_backend(
-                backend, launch, place.store, roster, interface=interface, timeout_s=timeout_s
-            )
+        choice = choose_backend(
+            backend, launch, place.store, roster, interface=interface, timeout_s=timeout_s
+        )
         group: Group
         with roster.watching(lambda: place.client(connect_s)):
             if choice.mpi is not None:
@@ -189,7 +188,7 @@ def choose_backend(
         if reason:
             return TransportChoice("gloo", reason)
     try:
-        with limited(timeout_s, late_start(launch, timeout_s)):
+        with roster.hearing(), limited(timeout_s, late_start(launch, timeout_s)):
             mpi, problem = load_mpi(launch), ""
     except InputError as error:
         mpi, problem = None, str(error)
@@ -201,12 +200,15 @@ def choose_backend(
         return TransportChoice("mpi", reason if requested == "auto" else "", mpi)
     if requested == "auto":
         return TransportChoice("gloo", worst.partition(";")[0])
+    from distgnn.comm import early
     from distgnn.comm.store import leave_store
 
-    leave_store(store, launch.rank, launch.size)
+    error = InputError(f"backend 'mpi' cannot be used: {worst}; or choose --backend gloo")
     # All ranks know it alike; a program that goes on meets anew.
-    roster.cause = f"backend 'mpi' cannot be used: {worst}; or choose --backend gloo"
-    raise InputError(roster.cause)
+    roster.give_up(error)
+    early.meet_anew()
+    leave_store(store, launch.rank, launch.size)
+    raise error
 
 
 def check_device(requested: str, device: str) -> None:

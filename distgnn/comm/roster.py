@@ -93,6 +93,17 @@ class Roster:
             self._first.leave_will({_FAILURE: row, _told(who.rank): "1"}, _VANISHED_S)
             self._first.set(f"come/{who.rank}", "1")
 
+    def give_up(self, error: InputError) -> None:
+        """Let the death of this rank mean nothing: all ranks have come, and know why they end.
+
+        Args:
+            error: The cause, the same on all ranks.
+        """
+        self.cause = str(error)
+        # Rank 0 need not wait for one that is gone.
+        with suppress(RuntimeError):
+            self._first.leave_will({_told(self._launch.rank): "1"})
+
     def settle(self) -> None:
         """Leave the death of this rank to the watchdog from now on."""
         self._mark()
@@ -404,10 +415,13 @@ class Roster:
 
     def _end_with_others(self, is_over: threading.Event) -> None:
         while not is_over.wait(self._tick_s):
+            status = EXIT_RETRY
             try:
                 self._hear()
                 continue
-            except (InputError, PeerError) as error:
+            except InputError as error:
+                sentence, status = str(error), _EXIT_BAD_INPUT
+            except PeerError as error:
                 sentence = str(error)
             except RuntimeError:
                 sentence = self._lost_store()
@@ -415,7 +429,7 @@ class Roster:
             if not is_over.wait(2 * self._tick_s):
                 print_last(sentence)
                 self.linger()
-                end_process(EXIT_RETRY)
+                end_process(status)
             return
 
     @contextmanager
@@ -487,10 +501,11 @@ class Roster:
             end_process(EXIT_RETRY)
 
     def _lost_store(self) -> str:
-        return (
+        self.cause = (
             f"rank 0 ended before the ranks had met, as rank {self._launch.rank} "
             f"({self._host}) found when it called its store; {_REMEDY}"
         )
+        return self.cause
 
     def _guard(self, is_over: threading.Event, timeout_s: float) -> None:
         """End the process if the store is silent: its calls return when TCP gives up, if ever.

@@ -50,6 +50,7 @@ class Patience:
     def __init__(self, config: TrainConfig, counts: Mapping[str, int]) -> None:
         self._num_epochs = config.patience
         self._reads_loss = config.stop_on == "loss"
+        self._keeps_by_loss = config.select_by == "loss"
         self._lowest_loss = float("inf")
         self._lowest_at: int | None = None
         self._best = Best()
@@ -104,7 +105,9 @@ class Patience:
 
         Args:
             state: Values of a checkpoint; one of an older version has no best metric.
-            best: Epoch whose weights are kept, which stands for it then.
+            best: Epoch whose weights are kept, which stands for it then; but its own is of losses
+                with --select-by loss.
         """
         self._lowest_loss, self._lowest_at = state["lowest_loss"], state["lowest_at"]
-        self._best = Best(*state["best"]) if "best" in state else best
+        before = Best() if self._keeps_by_loss else best
+        self._best = Best(*state["best"]) if "best" in state else before

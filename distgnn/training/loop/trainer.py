@@ -547,6 +547,10 @@ class Trainer:
         progress = found.progress
         try:
             self.best = Best(progress["best_epoch"], progress["metric"], progress["loss"])
+            is_old = "best" not in progress["patience"] and self.inputs.counts["val"]
+            if is_old and self.best.metric == self.best.epoch:
+                # So older versions wrote a metric that is not defined. Now the loss stands for it.
+                self.best = Best()
             self.lr.load_state(progress["lr"])
             self.patience.load_state(progress["patience"], self.best)
             self.controller.load_state(progress.get("controller", {}))
