@@ -203,12 +203,12 @@ def choose_backend(
     from distgnn.comm import early
     from distgnn.comm.store import leave_store
 
-    error = InputError(f"backend 'mpi' cannot be used: {worst}; or choose --backend gloo")
+    flaw = InputError(f"backend 'mpi' cannot be used: {worst}; or choose --backend gloo")
     # All ranks know it alike; a program that goes on meets anew.
-    roster.give_up(error)
+    roster.give_up(flaw)
     early.meet_anew()
     leave_store(store, launch.rank, launch.size)
-    raise error
+    raise flaw
 
 
 def check_device(requested: str, device: str) -> None:

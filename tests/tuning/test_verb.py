@@ -27,6 +27,7 @@ from distgnn.comm.threads import run_ranks
 from distgnn.datasets.errors import InputError
 from distgnn.pages.study import explained, study_page
 from distgnn.training.config.settings import TrainConfig
+from distgnn.training.loop import metrics
 from distgnn.training.run.directory import RunDirectory
 from distgnn.tuning.in_job import clone_run, read_curve, read_losses
 from distgnn.tuning.jobs import Jobs, JobSlots, end_left
@@ -144,9 +145,11 @@ def test_epochs_that_were_confirmed_later_have_scores(tmp_path):
         {"epoch": 1, "val_metric": None, "val_loss": None},
         {"epoch": 2, "val_metric": 0.7, "val_loss": 0.8, "confirmed": [exact]},
     ]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (tmp_path / "config.json").write_text(json.dumps({"train": {"metric": "accuracy"}}))
+    others = dict.fromkeys(metrics._SUMMARISED, 1.0) | dict.fromkeys(metrics._METRICS)
+    text = "".join(json.dumps({**others, **line}) + "\n" for line in lines)
+    (tmp_path / "metrics.jsonl").write_text(text)
     run = RunDirectory(tmp_path)
+    run.write_config({"train": {"metric": "accuracy"}})
     assert read_curve(run) == [(1, 0.5), (2, 0.9), (3, 0.7)]
     assert read_losses(run) == {1: 1.0, 2: 0.4, 3: 0.8}
 
