@@ -100,6 +100,10 @@ def predict_added_bytes(model: GNN, graphs: RunGraphs, *, optimizer: OptimizerNa
         kept_input_bytes = is_kept * graphs.training.num_rows * row_bytes
         if graphs.parts is not None:
             static_bytes += is_static * graphs.parts.graph.num_rows * row_bytes
+        if graphs.is_isolated:
+            # Of all clones, whose graph is another one, whatever rows a layer reads of it.
+            part = graphs.exact.part
+            static_bytes += is_static * (part.num_roots + part.num_leaves) * row_bytes
     is_device = graphs.exact.device != PROCESSOR
     layers = range(len(model.hidden))
     layer_rows = [graphs.training.level(number).num_rows for number in layers]
@@ -200,7 +204,7 @@ def device_bytes(config: TrainConfig, ends: DataInfo, part: PartSizes, *, featur
     num_columns = config.model.hidden if config.task == "link" else ends.num_classes
     model = GNN(config.model, ends.num_features, num_columns, ends.size)
     num_clones = part.num_roots + part.num_leaves
-    num_rows = num_clones if config.is_isolated else part.num_roots
+    num_rows = part.num_roots
     value_bytes = num_rows * config.feature_bytes
     # Evaluation drops nothing, and reads all labels.
     evaluated = replace(config, model=replace(config.model, input_dropout=0.0), labels_as_input=0.0)
@@ -213,22 +217,24 @@ def device_bytes(config: TrainConfig, ends: DataInfo, part: PartSizes, *, featur
         placed = 2 * max(SLICE_BYTES, row_bytes) + columns
     is_drawn = config.model.input_dropout > 0 or config.labels_as_input > 0
     # Vertices of other parts are rows of a part alone, too.
-    most_rows = num_clones if config.may_start_on_parts else num_rows
+    has_part_of_its_own = config.is_isolated or config.may_start_on_parts
+    most_rows = num_clones if has_part_of_its_own else num_rows
+    drawn_rows = num_clones if config.is_isolated else num_rows
     working = working_bytes(
         model,
         [most_rows] * len(model.hidden),
         num_rows,
-        kept_input_bytes=is_here * is_drawn * value_bytes * ends.num_features,
+        kept_input_bytes=is_here * is_drawn * drawn_rows * config.feature_bytes * ends.num_features,
         is_device=True,
     )
     num_edges = part.num_edges
     feature_bytes = ends.size.num_edge_features * config.model.reads_edge_features * ITEM_BYTES
     edges = (_EDGE_BYTES + feature_bytes) * num_edges + _CLONE_BYTES * num_clones
     edges += walk_bytes(model, num_clones, num_edges) + score_bytes(model, num_edges)
-    typed = typed_bytes(model, num_rows, num_edges)
+    typed = typed_bytes(model, num_clones if config.is_isolated else num_rows, num_edges)
     typed += moment_bytes(model, NUM_MOMENTS[config.optimizer])
     apart = 0
-    if config.may_start_on_parts and part.num_leaves:
+    if has_part_of_its_own and part.num_leaves:
         row_bytes = is_here * (1 + is_static) * ends.num_features * config.feature_bytes
         apart = parts_bytes(num_clones, num_edges, row_bytes)
     return placed + working + edges + typed + apart
@@ -295,7 +301,7 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
     - gradients and moments, see `moment_bytes`. Without features, the first layer of a typed model
       learns at most one row for each vertex and relation, and for each edge;
     - the extra memory of typed models, see `typed_bytes`;
-    - where the first epochs are of parts alone, these, see `parts_bytes`.
+    - where some or all epochs are of parts alone, these, see `parts_bytes`.
 
     Args:
         manifest: Manifest of the partition.
@@ -320,7 +326,7 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
             memory[number] -= part.num_roots * manifest.num_features * ITEM_BYTES
             memory[number] += num_inputs * input_bytes
         layer_rows = [int(rows.targets[number]) for rows in found.rows[: len(model.hidden)]]
-        has_parts = found.may_start_on_parts and manifest.num_parts > 1
+        has_parts = found.has_part_of_its_own and manifest.num_parts > 1
         num_clones = part.num_roots + part.num_leaves
         if has_parts:
             layer_rows = [num_clones] * len(layer_rows)

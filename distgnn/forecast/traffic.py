@@ -99,7 +99,8 @@ class Forecast:
         weights: Traffic of weights and statistics.
         num_epochs: Epochs of the run, over which codes that follow each other are averaged.
         quiet_epochs: Epochs that send no rows, as they train on vertices or parts alone.
-        may_start_on_parts: Whether these, or some that a run may choose, train on parts alone.
+        has_part_of_its_own: Whether some or all epochs, or some that a run may choose, train on
+            each part alone, which has rows of all clones.
     """
 
     model: GNN | None
@@ -114,7 +115,7 @@ class Forecast:
     weights: WeightTraffic = NO_WEIGHTS
     num_epochs: int = 1
     quiet_epochs: range = range(0)
-    may_start_on_parts: bool = False
+    has_part_of_its_own: bool = False
 
     @property
     def weight_bytes(self) -> float:
@@ -433,7 +434,7 @@ def forecast(
         weight_traffic(config, model, num_rows, is_sparse=is_sparse, is_mapped=is_sparse),
         config.epochs,
         config.quiet_epochs,
-        config.may_start_on_parts,
+        config.may_start_on_parts or config.is_isolated,
     )
 
 

@@ -87,6 +87,7 @@ class RunGraphs:
         savings: A line for each exact saving: its effect in this run, or why it is off.
         screened: Graph of evaluations over coded rows; None where there are none, or one rank.
         parts: Part of its own that the first epochs train on; None where none do, or one rank.
+        is_isolated: Whether all epochs train on a part of its own, with rows of all clones.
     """
 
     training: LocalGraph
@@ -98,6 +99,7 @@ class RunGraphs:
     savings: tuple[str, ...]
     screened: LocalGraph | None = None
     parts: PartsPass | None = None
+    is_isolated: bool = False
 
     @property
     def setup_bytes_sent(self) -> int:
@@ -208,7 +210,10 @@ def build_graphs(
             parts, more = _parts(config, inputs, part, *given, walk_orders, quiet, coverage)
             fetched += more
     savings = describe(edge_fractions=fractions)
-    return RunGraphs(runs_on, features, loss_rows, exact, degree, fetched, savings, screened, parts)
+    return RunGraphs(
+        *(runs_on, features, loss_rows, exact, degree, fetched, savings, screened, parts),
+        is_isolated=config.is_isolated,
+    )
 
 
 def _isolated(

@@ -263,3 +263,18 @@ def test_a_device_is_said_to_need_less_without_the_features():
         )
         # What is there instead are two slices, and sixteen columns at a time.
         assert 0.7 < (there - without) / (copies * 4 * 256 * 10**6) < 1, options
+
+
+def test_the_aggregate_of_all_clones_counts_where_each_part_is_trained_alone():
+    graph = make_graph("random", num_vertices=40)
+    parts, width = cut(graph, 2), graph.features.shape[1]
+
+    def on_rank(group):
+        # All layers run on all rows of the part.
+        trainer = trainer_of(graph, parts, group, algorithm="0c", receptive_field=False)
+        whole = replace(trainer.graphs, is_isolated=False)
+        added = [predict_added_bytes(trainer.model, each) for each in (trainer.graphs, whole)]
+        part = parts[group.rank]
+        return added[0] - added[1] == (part.num_roots + part.num_leaves) * width * 4
+
+    assert run_ranks(2, on_rank) == [True, True]
