@@ -153,6 +153,9 @@ def complete_or_absent(target: Path, check: Callable[[], None] | None = None) ->
             if check is not None:
                 check()
             replace(content, target, temporary)
+        for path in missing:
+            # Folders that were made for it, too, are names in one that was there.
+            sync_directory(path.parent)
         is_complete = True
     except OSError as error:
         raise InputError(
