@@ -32,7 +32,7 @@ class MetricLog(Protocol):
 
 
 class Logged:
-    """Progress of a run that also fills a log.
+    """Progress of a run that also fills a log, which ends no run where it fails.
 
     Args:
         progress: Progress that is shown.
@@ -42,11 +42,29 @@ class Logged:
     def __init__(self, progress: Progress, log: MetricLog) -> None:
         self._progress = progress
         self._log = log
+        self._has_failed = False
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Show and log a finished epoch."""
         self._progress.epoch(record)
-        self._log.log(numbers_of(record), record["epoch"])
+        self._try(lambda: self._log.log(numbers_of(record), record["epoch"]))
+
+    def end(self, *, has_ended: bool) -> None:
+        """Close the log; `has_ended` is false for a run that was interrupted."""
+        self._try(lambda: self._log.close(has_ended=has_ended))
+
+    def _try(self, action: Callable[[], None]) -> None:
+        """Do what the package does, which has errors of its own, as where its server is away."""
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - any of any package
+            if not self._has_failed:
+                reason = str(error).strip().partition("\n")[0]
+                self._progress.warn(
+                    f"--log failed ({type(error).__name__}: {reason[:200]}); training continues, "
+                    "and metrics.jsonl has all epochs"
+                )
+            self._has_failed = True
 
     def note(self, line: str) -> None:
         """Show a line."""
@@ -133,12 +151,12 @@ def logged(
         return
     values = config.to_json()
     log = open_log(config.log, run.path, {**values.pop("model"), **values}, first)
-    has_ended = False
+    shown, has_ended = Logged(progress, log), False
     try:
-        yield Logged(progress, log)
+        yield shown
         has_ended = True
     finally:
-        log.close(has_ended=has_ended)
+        shown.end(has_ended=has_ended)
 
 
 class _TensorBoard:

@@ -80,6 +80,39 @@ def test_what_is_shown_is_also_logged_without_what_is_no_number():
     assert numbers_of(record) == {"loss": 1.0}
 
 
+class Away:
+    """A log whose server is away."""
+
+    def log(self, values, epoch):
+        raise ConnectionError("no route\nto the server")
+
+    def close(self, *, has_ended):
+        raise ConnectionError("no route")
+
+
+def test_a_log_that_fails_ends_no_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(loggers, "open_log", lambda *words: Away())
+    monkeypatch.setattr("distgnn.training.run.loggers.check_log", lambda name: None)
+    shown = Shown()
+    run = trained(tmp_path, epochs=3, log="tensorboard", progress=shown)
+    assert len(run.metrics) == 3
+    (warning,) = [told[1] for told in shown.told if told[0] == "warn"]
+    assert warning == (
+        "--log failed (ConnectionError: no route); training continues, and metrics.jsonl has all "
+        "epochs"
+    )
+
+
+def test_events_of_earlier_epochs_stay_where_the_records_were_lost(tmp_path, monkeypatch):
+    firsts = []
+    monkeypatch.setattr(loggers, "open_log", lambda *words: firsts.append(words[-1]) or Shown())
+    monkeypatch.setattr("distgnn.training.run.loggers.check_log", lambda name: None)
+    run = trained(tmp_path, epochs=3, log="tensorboard")
+    (run.path / "metrics.jsonl").unlink()
+    trained(tmp_path, epochs=5, log="tensorboard", resume=True)
+    assert firsts == [0, 3]
+
+
 def test_a_package_that_is_missing_is_named_before_any_work(tmp_path, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
