@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 # Vertices up to which ends fit into 32 bits.
 _MOST_NARROW = 2**31
 
+IN_MEMORY = "<memory>"
+"""Name that a run records as its source if that was a graph in memory."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Graph:

@@ -102,12 +102,15 @@ def write_page(subjects: Sequence[str], out: Path, config: TrainConfig) -> tuple
 
 def _runs_of_series(folder: Path) -> list[str]:
     """Return the directories of the runs of a series; none if it is no series."""
-    from distgnn.training.run.directory import CONFIG
+    from distgnn.training.run.directory import RunDirectory
     from distgnn.training.run.series import FILE
 
     if not (folder / FILE).is_file():
         return []
-    return [str(path.parent) for path in sorted(folder.glob(f"*/{CONFIG}"))]
+    series = RunDirectory(folder).read_json(FILE)
+    with _whole(folder / FILE):
+        # A longer series may have been here before.
+        return [str(folder / run["run"]) for run in series["runs"]]
 
 
 def submission(folder: Path) -> dict[str, str]:

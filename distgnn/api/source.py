@@ -11,6 +11,7 @@ from distgnn.api.columns import columns_of
 from distgnn.datasets.columns import FLAGS as COLUMN_FLAGS
 from distgnn.datasets.columns import NO_COLUMNS, Columns
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.graph import IN_MEMORY
 from distgnn.datasets.ogb import located
 from distgnn.partition.directory.layout import part_folder
 from distgnn.partition.directory.store import MANIFEST_NAME, read_manifest, read_part, whole_part
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from distgnn.training.config.settings import TrainConfig
     from distgnn.training.data.info import DataInfo
 
-IN_MEMORY = "<memory>"
-"""Name that a run records as its source if that was a graph in memory."""
 # What is done to a graph once it is loaded; a partition directory keeps what was done to its own.
 SWITCHES = ("deduplicate", "drop_self_loops", "undirected", "inverse_relations", "one_hot")
 """Changes of a graph that are switches of the command line."""

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from distgnn.api.identity import identity_of
 from distgnn.api.job import Job
-from distgnn.api.source import IN_MEMORY, check_ranks, check_source_values, open_source
+from distgnn.api.source import check_ranks, check_source_values, open_source
 from distgnn.api.walk_orders import build_reader
 from distgnn.comm.collective import collectively
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.graph import IN_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

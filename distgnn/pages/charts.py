@@ -220,24 +220,29 @@ def human_place(place: float) -> str:
     return f"{place:.0f}" if float(place).is_integer() else f"{place:.3g}"
 
 
-def bars(values: Mapping[str, float], *, description: str, write: Callable[[float], str]) -> Html:
+def bars(
+    values: Mapping[str, float | None], *, description: str, write: Callable[[float], str]
+) -> Html:
     """Draw a bar for each name, with its value at its end.
 
     Args:
-        values: Values by name, not negative; at least one.
+        values: Values by name, not negative; at least one. None has no bar, but its name.
         description: Description of the drawing for readers who cannot see it.
         write: Turns a value into text.
 
     Returns:
         The drawing.
     """
-    most = max(values.values()) or 1.0
+    most = max((value for value in values.values() if value is not None), default=0.0) or 1.0
     drawn, room, each = [], _WIDTH - 120.0, 52.0
     for number, (name, value) in enumerate(values.items()):
-        top, long = each * number, room * value / most
+        top = each * number
         shown = name if len(name) <= _MOST_LETTERS else f"...{name[-_MOST_LETTERS + 3 :]}"
         drawn.append(_text(0, top + 18, shown, anchor="start", soft=False))
-        title = f"{name}: {write(value)}"
+        if value is None:
+            drawn.append(_text(0, top + 40, "-", anchor="start"))
+            continue
+        title, long = f"{name}: {write(value)}", room * value / most
         drawn.append(_rect(0, top + 25, long, 18, _fill(number), title))
         drawn.append(_text(long + 8, top + 40, write(value), anchor="start"))
     return _svg(description, *drawn, height=each * len(values), kind=_CHART)

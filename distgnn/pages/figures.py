@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distgnn.datasets.columns import Columns
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.graph import IN_MEMORY
 from distgnn.machine.units import human_bytes
 from distgnn.pages.markup import Html, tag
 from distgnn.pages.text import human_count, human_seconds
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     Records = Sequence[Mapping[str, Any]]
 
+NO_COMMAND = "a model or a graph of one's own"
+"""Text in place of the command that repeats a run."""
 _SENT = ("halo_bytes_sent", "eval_halo_bytes_sent", "weight_bytes_sent")
 _SWITCHES = ("deduplicate", "drop_self_loops", "undirected", "inverse_relations", "one_hot")
 _WORDS = ("vertices", "split", "edge_split")
@@ -106,7 +109,7 @@ def command_of(config: Mapping[str, Any]) -> str:
         columns = Columns.from_json(given if isinstance(given, dict) else {}).words()
     except (InputError, KeyError, TypeError, ValueError):
         return ""
-    if settings.model.own:
+    if settings.model.own or source.get("source") == IN_MEMORY:
         return ""
     words = ["mpirun", "-n", str(num_ranks)] if num_ranks > 1 else []
     words += ["distgnn", "train", str(source.get("source", "SOURCE")), "--run", "RUN"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distgnn.machine.units import human_bytes
 from distgnn.pages.charts import bars, legend, legend_names, lines
-from distgnn.pages.figures import command_of, figures_of
+from distgnn.pages.figures import NO_COMMAND, command_of, figures_of
 from distgnn.pages.markup import Html, figure, page, pair, section, table, tag
 from distgnn.pages.submission import submission_section
 from distgnn.pages.text import human_count, human_seconds
@@ -171,18 +171,20 @@ def _costs(runs: Sequence[ShownRun]) -> list[Html]:
     for title, key, write in kinds:
         values = {run.name: _of(run.summary, key) for run in runs}
         if any(values.values()):
-            shown = ", ".join(f"{name} {write(value)}" for name, value in values.items())
+            known = {name: value for name, value in values.items() if value is not None}
+            shown = ", ".join(f"{name} {write(value)}" for name, value in known.items())
             drawn.append(figure(title, bars(values, description=f"{title}: {shown}", write=write)))
     return [pair(*drawn) if drawn else tag("p", "No run has ended yet.")]
 
 
-def _of(summary: Mapping[str, Any] | None, key: str) -> float:
+def _of(summary: Mapping[str, Any] | None, key: str) -> float | None:
+    """Return a value; None of a run that has not ended: that of nothing would be the best."""
     value = (summary or {}).get(key)
-    return float(value) if isinstance(value, int | float) else 0.0
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _commands(runs: Sequence[ShownRun]) -> list[Html]:
     return [
-        tag("div", tag("p", name), tag("pre", command_of(run.config) or "a model of one's own"))
+        tag("div", tag("p", name), tag("pre", command_of(run.config) or NO_COMMAND))
         for name, run in zip(_names(runs), runs, strict=True)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distgnn.pages.figures import command_of
+from distgnn.pages.figures import NO_COMMAND, command_of
 from distgnn.pages.markup import Html, section, table, tag
 from distgnn.training.run.series import as_published
 
@@ -43,7 +43,7 @@ def submission_of(series: Mapping[str, Any], config: Mapping[str, Any]) -> dict[
         "parameters": "-" if parameters is None else str(parameters),
         "ranks": str(runs[0]["num_ranks"]),
         "processor": processor or "-",
-        "command": command or "a model of one's own",
+        "command": command or NO_COMMAND,
     }
 
 

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 from ring import ring_arrays
 
+import distgnn as dg
 from distgnn.cli import build_parser
 from distgnn.cli.train_verb import config_from
 from distgnn.pages.charts import legend_names, lines
 from distgnn.pages.figures import command_of
 from distgnn.pages.partition import partition_page
 from distgnn.pages.run import run_page
+from distgnn.pages.runs import ShownRun, _costs
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.run.directory import METRICS, SUMMARY
 
@@ -311,3 +313,18 @@ def test_a_page_that_cannot_be_written_is_one_sentence(command, sentence, distgn
     command = [ring_run if word == "RUN" else word for word in command]
     sentence = sentence.replace("'RUN'", f"'{ring_run}'")
     assert distgnn("report", *command).sentence.startswith(sentence)
+
+
+def test_a_graph_in_memory_has_no_command(tmp_path):
+    run = dg.train(dg.load("cora"), out=tmp_path / "run", epochs=3, hidden=4, quiet=True)
+    dg.report(run, tmp_path / "p.html")
+    assert "distgnn train" not in (tmp_path / "p.html").read_text()
+
+
+def test_a_run_that_has_not_ended_has_no_bar_of_costs():
+    ended = {"median_epoch_s": 0.5, "halo_bytes_per_epoch": 0}
+    runs = [ShownRun("a", {}, [], ended), ShownRun("b", {}, [], None)]
+    page = "".join(map(str, _costs(runs)))
+    assert "a 500 ms" in page or "a 0.5 s" in page
+    assert "b 0" not in page
+    assert ">-<" in page
