@@ -124,6 +124,8 @@ class Training:
             )
         if not self.is_series:
             return
+        if self.seeds is not None and self.seeds < 1:
+            raise InputError(f"--seeds must be 1 or more, got {self.seeds}")
         if self.pause_after is not None:
             raise InputError(
                 "--pause-after is about one run, but --seeds and --split-index all make several; "
@@ -215,12 +217,13 @@ class Training:
         return _train_series(self, group) if self.is_series else train_one(self, group)
 
 
-def train_one(asked: Training, group: Group) -> dict[str, Any]:
+def train_one(asked: Training, group: Group, stop: StopSignals | None = None) -> dict[str, Any]:
     """Train one run on ranks that have met; collective.
 
     Args:
         asked: The run; options of a series are ignored.
         group: All ranks, on the device of the job.
+        stop: Hears signals where the caller has more runs to train; None to hear them here.
 
     Returns:
         Its summary.
@@ -241,7 +244,7 @@ def train_one(asked: Training, group: Group) -> dict[str, Any]:
             on_rank_0(group, lock.take)
         if asked.cuts:
             return _train_in_turn(asked, run_dir, group)
-        return _train_part(asked, run_dir, group)[0]
+        return _train_part(asked, run_dir, group, stop)[0]
 
 
 def _train_in_turn(asked: Training, run_dir: RunDirectory, group: Group) -> dict[str, Any]:
@@ -354,7 +357,7 @@ def _run_epochs(
     is_pause = asked.turn is None or asked.turn.is_last
     with (
         StopSignals().heard() if stop is None else nullcontext(stop) as trainer.stop,
-        logged(progress, trainer, run_dir, len(records)) as shown,
+        logged(progress, trainer, run_dir, trainer.num_epochs) as shown,
     ):
         summary = train(trainer, run_dir, shown, records=records, goes_on=not is_pause)
     if rank == 0 and is_pause and trainer.num_epochs == trainer.until < trainer.config.epochs:
@@ -530,11 +533,27 @@ def _train_series(asked: Training, group: Group) -> dict[str, Any]:
 
 def _train_members(asked: Training, group: Group, members: list[Member]) -> dict[str, Any]:
     """Train the runs of a series whose directory this job owns; collective."""
+    from distgnn.training.run.signals import StopSignals
+
+    # A signal may come in the last epoch of a run, or while nobody trains.
+    with StopSignals().heard() as stop:
+        return _train_each(asked, group, members, stop)
+
+
+def _train_each(
+    asked: Training, group: Group, members: list[Member], stop: StopSignals
+) -> dict[str, Any]:
+    from distgnn.training.loop.stop import agree, stopped
     from distgnn.training.run.directory import RunDirectory
-    from distgnn.training.run.series import FILE, check_folders, summarise_series
+    from distgnn.training.run.series import FILE, check_folders, clear, summarise_series
 
     may_exist = asked.resume or asked.overwrite
     on_rank_0(group, lambda: check_folders(asked.folder, members, may_exist=may_exist))
+    if asked.overwrite:
+        # All that is wrong with what was asked for is to be found out before.
+        collectively(group, lambda: asked.source.open(asked.say))
+        # Else --resume, after a kill, would take runs for its own that were to be replaced.
+        on_rank_0(group, lambda: clear(asked.folder, members, asked.say))
     ended, summaries = _Ended(asked, group), []
     for number, member in enumerate(members):
         run_dir = RunDirectory(asked.folder / member.name)
@@ -545,8 +564,10 @@ def _train_members(asked: Training, group: Group, members: list[Member]) -> dict
             if group.rank == 0 and not asked.quiet:
                 asked.say(f"{member.name}: run {number + 1} of {len(members)}")
             own = replace(asked, config=member.config, folder=run_dir.path)
-            summary = train_one(own, group)
+            summary = train_one(own, group, stop)
         summaries.append(summary)
+        if number + 1 < len(members) and (asked_for := agree(stop, group)):
+            raise stopped(group, asked_for, summary["num_epochs"])
     found = summarise_series(members, summaries)
     on_rank_0(group, lambda: RunDirectory(asked.folder).write_json(FILE, found))
     return found

@@ -16,7 +16,9 @@ from distgnn.datasets.errors import InputError
 from distgnn.datasets.files import read_whole
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.loop.screened import with_confirmed
+from distgnn.training.loop.stop import agree, stopped
 from distgnn.training.run.directory import CHECKPOINTS, CONFIG, METRICS, SUMMARY, RunDirectory
+from distgnn.training.run.signals import StopSignals
 from distgnn.training.tasks.measures import lower_is_better
 from distgnn.tuning.trial import StintResult, Trial
 
@@ -173,7 +175,11 @@ class InJob:
             folder = self._asked.folder / trial
             asked = replace(self._asked, config=config, folder=folder, pause_after=epochs)
             asked.check()
-            train_one(asked, self._group)
+            # A signal may come in the last epoch of a stint.
+            with StopSignals().heard() as stop:
+                summary = train_one(asked, self._group, stop)
+                if number := agree(stop, self._group):
+                    raise stopped(self._group, number, summary["num_epochs"])
         except InputError as error:
             return str(error)
         return None

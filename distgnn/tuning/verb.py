@@ -483,10 +483,11 @@ class Tuning:
             return
         if self.overwrite and path.exists():
             drop_lock(self.folder)
-            for name in (LOG, BEST, SUMMARY, JOURNAL, STUDY):
-                (self.folder / name).unlink(missing_ok=True)
             for folder in (*self.folder.glob("trial-*"), self.folder / LOGS):
                 shutil.rmtree(folder, ignore_errors=True)
+            # Last what says that all of this is a study's: it may be interrupted.
+            for name in (LOG, BEST, SUMMARY, JOURNAL, STUDY):
+                (self.folder / name).unlink(missing_ok=True)
         foreign = [item.name for item in self.folder.iterdir() if item.name[0] != "."]
         if foreign:
             raise InputError(

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import statistics
+import time
 
 import numpy as np
 import pytest
 from ring import ring_arrays
 
+import distgnn as dg
 from distgnn.cli import _come, build_parser
+from distgnn.datasets.errors import InputError
+from distgnn.training.loop.stop import StoppedError
 from distgnn.training.run.series import as_published
 
 QUICK = ("--epochs", 3, "--hidden", 4, "--quiet", "--json")
@@ -101,6 +107,60 @@ def test_figures_of_runs_that_are_replaced_do_not_stay(distgnn, ring, here):
     (here / "s/seed-0/checkpoints").write_text("")
     assert distgnn(*command, "--overwrite").status == 2
     assert not (here / "s/series.json").exists()
+
+
+def test_runs_that_are_replaced_are_removed_before_the_first_begins(distgnn, ring, here):
+    command = ["train", ring, "--run", "s", "--seeds", 3, "--quiet", "--json", "--hidden", 4]
+    assert distgnn(*command, "--epochs", 5).status == 0
+    new = [*command, "--epochs", 3, "--lr", 0.5]
+    # A directory in the way of the second run ends the command in the middle.
+    (here / "s/seed-1/model.safetensors").unlink()
+    (here / "s/seed-1/model.safetensors/kept").mkdir(parents=True)
+    assert distgnn(*new, "--overwrite").status == 2
+    (here / "s/seed-1/model.safetensors/kept").rmdir()
+    (here / "s/seed-1/model.safetensors").rmdir()
+    assert distgnn(*new, "--overwrite").status == 0
+    for seed in range(3):
+        config = json.loads((here / f"s/seed-{seed}/config.json").read_text())
+        assert (config["train"]["lr"], config["train"]["epochs"]) == (0.5, 3)
+
+
+class StruckInItsLastEpoch:
+    """Progress of a run that is asked to stop as it ends."""
+
+    def epoch(self, record):
+        if record["epoch"] == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.3)  # until the thread has heard it
+
+    def __getattr__(self, name):
+        return lambda *words: None
+
+
+def test_a_series_that_is_asked_to_stop_in_the_last_epoch_of_a_run_begins_no_other(ring, here):
+    words = {"out": "s", "seeds": 2, "epochs": 3, "hidden": 4}
+    with pytest.raises(StoppedError, match="was asked to stop by SIGTERM: the checkpoint of epo"):
+        dg.train(str(ring), progress=StruckInItsLastEpoch(), **words)
+    assert (here / "s/seed-0/summary.json").exists()
+    assert not (here / "s/seed-1").exists()
+    assert len(dg.train(str(ring), quiet=True, resume=True, **words).runs) == 2
+
+
+@pytest.mark.parametrize("seeds", [0, -1])
+def test_a_series_has_a_seed_at_least(ring, here, seeds):
+    with pytest.raises(InputError, match=rf"^--seeds must be 1 or more, got {seeds}$"):
+        dg.train(str(ring), out="s", seeds=seeds, epochs=3)
+    assert not (here / "s").exists()
+
+
+def test_a_page_shows_the_runs_of_the_series_alone(distgnn, ring, here):
+    command = ["train", ring, "--run", "s", *QUICK, "--seeds"]
+    assert distgnn(*command, 3).status == 0
+    assert distgnn(*command, 2, "--overwrite").status == 0
+    assert (here / "s/seed-2").exists()
+    assert distgnn("report", "s", "--out", "p.html").status == 0
+    assert "seed-1" in (here / "p.html").read_text()
+    assert "seed-2" not in (here / "p.html").read_text()
 
 
 def test_a_page_of_a_series_shows_its_runs_side_by_side(distgnn, ring, here):

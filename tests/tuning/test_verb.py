@@ -28,7 +28,9 @@ from distgnn.datasets.errors import InputError
 from distgnn.pages.study import explained, study_page
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.loop import metrics
+from distgnn.training.loop.stop import StoppedError
 from distgnn.training.run.directory import RunDirectory
+from distgnn.tuning import in_job
 from distgnn.tuning.in_job import clone_run, read_curve, read_losses
 from distgnn.tuning.jobs import Jobs, JobSlots, end_left
 from distgnn.tuning.samplers import RandomSampler
@@ -464,6 +466,38 @@ def test_a_study_that_was_killed_while_its_journal_was_locked_is_replaced(ring, 
         lock.symlink_to(tmp_path / "s/optuna.log")
     search(ring, tmp_path / "s", overwrite=True, **words)
     assert not any(lock.is_symlink() for lock in left)
+
+
+def test_a_study_whose_removal_was_interrupted_is_removed_again(ring, tmp_path, monkeypatch):
+    words = {"trials": 1, "epochs": 2, "grace": 1, "scheduler": "none"}
+    search(ring, tmp_path / "s", **words)
+
+    def interrupted(*names, **how):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("distgnn.tuning.verb.shutil.rmtree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            search(ring, tmp_path / "s", overwrite=True, **words)
+    assert len(search(ring, tmp_path / "s", overwrite=True, **words).trials) == 1
+
+
+def test_a_study_that_is_asked_to_stop_as_a_stint_ends_stops(ring, tmp_path, monkeypatch):
+    train_one, begun = in_job.train_one, []
+
+    def asked(training, group, stop):
+        begun.append(training.folder)
+        found = train_one(training, group, stop)
+        stop.signal_number = signal.SIGTERM
+        return found
+
+    words = {"trials": 2, "epochs": 2, "grace": 1, "scheduler": "none"}
+    with monkeypatch.context() as patched:
+        patched.setattr(in_job, "train_one", asked)
+        with pytest.raises(StoppedError, match="was asked to stop by SIGTERM"):
+            search(ring, tmp_path / "s", **words)
+    assert len(begun) == 1
+    assert len(search(ring, tmp_path / "s", resume=True, **words).trials) == 2
 
 
 def test_a_study_that_fails_between_trials_leaves_none_running(ring, tmp_path, monkeypatch):

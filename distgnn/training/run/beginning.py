@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distgnn.comm.collective import of_rank_0
+from distgnn.comm.collective import of_rank_0, on_rank_0
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
@@ -209,5 +209,6 @@ def resume(
                 say(f"delays start cold: {found.why_cold}")
             if trainer.config.halo_rule.is_adaptive:
                 say(f"bits of codes are measured anew: {found.why_cold}")
-        records = run_dir.keep_metrics(trainer.num_epochs)
+    # In a study the others would go on with the next trial where this failed on one rank.
+    on_rank_0(group, lambda: records.extend(run_dir.keep_metrics(trainer.num_epochs)))
     return of_rank_0(group, records)

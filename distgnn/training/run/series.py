@@ -13,7 +13,7 @@ from distgnn.training.run.beginning import check_settings
 from distgnn.training.run.directory import SUMMARY, RunDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 FILE = "series.json"
@@ -99,6 +99,27 @@ def check_folders(folder: Path, members: Sequence[Member], *, may_exist: bool) -
             f"'{folder}' already holds {taken[0]}; continue with --resume, replace it with "
             "--overwrite, or choose another --run"
         )
+
+
+def clear(folder: Path, members: Sequence[Member], say: Callable[[str], None]) -> None:
+    """Remove the runs that a series replaces, all of them before the first begins.
+
+    Args:
+        folder: Directory of the series.
+        members: The runs.
+        say: Receives a note about a wait for an owner that may be dead.
+
+    Raises:
+        InputError: If another job owns one, or it cannot be removed.
+    """
+    # The figures are those of runs that are about to be replaced.
+    (folder / FILE).unlink(missing_ok=True)
+    for member in members:
+        run_dir = RunDirectory(folder / member.name)
+        if run_dir.has_run():
+            with run_dir.owned(say) as lock:
+                lock.take()
+                run_dir.clear()
 
 
 def read_finished(run_dir: RunDirectory, config: TrainConfig) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from distgnn.comm.collective import on_rank_0
 from distgnn.datasets.errors import InputError
 from distgnn.machine.facts import processor
 from distgnn.training.loop.metrics import peak_rss_bytes, summarise
@@ -81,18 +82,18 @@ class RunWriter:
         if every and self._trainer.num_epochs % every == 0:
             self._save(f"the next checkpoint is due {every} epochs from now")
 
-    def _save(self, what_next: str, *, is_needed: bool = False) -> None:
-        self._run.lock.check()
+    def _save(self, what_next: str, *, needed_by: str = "") -> None:
+        on_rank_0(self._trainer.group, self._run.lock.check)
         self._trainer.check_weights()
         if self._is_writer:
             self._run.sync_metrics()
         try:
             self._trainer.save(self._checkpoints)
         except InputError as error:
-            if is_needed:
+            if needed_by:
                 raise InputError(
-                    f"{error}, and the next cut cannot go on from one of them; make room there, "
-                    "and continue with the same command and --resume"
+                    f"{error}, and {needed_by} cannot go on from one of them; make room there, and "
+                    "continue with the same command and --resume"
                 ) from error
             self._progress.warn(f"{error}; training continues: {what_next}")
 
@@ -106,7 +107,7 @@ class RunWriter:
         trainer = self._trainer
         if not trainer.stop_number or trainer.is_done:
             return
-        self._run.lock.check()
+        on_rank_0(trainer.group, self._run.lock.check)
         trainer.check_weights()
         trainer.save(self._checkpoints)
         self._finish_metrics()
@@ -122,7 +123,10 @@ class RunWriter:
             InputError: If the weights are not finite, or metrics.jsonl cannot be written, or the
                 checkpoint that training is to go on from.
         """
-        self._save("its results do not need this one", is_needed=goes_on)
+        trainer = self._trainer
+        is_pause = trainer.num_epochs == trainer.until < trainer.config.epochs
+        needed_by = "the next cut" if goes_on else "a paused run" if is_pause else ""
+        self._save("its results do not need this one", needed_by=needed_by)
         self._finish_metrics()
 
     def _finish_metrics(self) -> None:

@@ -12,6 +12,7 @@ from distgnn.datasets import InputError
 from distgnn.optim.average import NoAverage
 from distgnn.training.loop.model import WholeLoss, build_model, optimizer_of
 from distgnn.training.loop.trainer import Trainer
+from distgnn.training.run.beginning import resume
 from distgnn.training.run.checkpoint import pack_state, unpack_state
 from distgnn.training.run.directory import RunDirectory
 
@@ -230,3 +231,25 @@ def test_a_damaged_run_goes_on_from_the_older_checkpoint_and_drops_the_damaged_o
     run(tmp_path / "killed", graph, parts, make_config(algorithm="cd-2", epochs=5), resume=True)
     assert names_in(folder) == ["epoch-000004", "epoch-000005"]
     check_same_run(run(tmp_path / "killed", graph, parts, config, resume=True), straight)
+
+
+def test_records_that_cannot_be_rewritten_are_an_error_on_all_ranks(tmp_path, monkeypatch):
+    """In a study one rank would else go on with the next trial, and the others wait."""
+    graph = make_graph("random")
+    parts = cut(graph, 2)
+    config = make_config(epochs=4, checkpoint_every=1)
+    run(tmp_path, graph, parts, config, stop_at=2)
+    raised = []
+
+    def keep(self, num_epochs):
+        raise InputError("no space left")
+
+    def on_rank(group):
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
+        with pytest.raises(InputError, match=r"^(rank 0: )?no space left$"):
+            resume(trainer, RunDirectory(tmp_path), lambda line: None)
+        raised.append(group.rank)
+
+    monkeypatch.setattr(RunDirectory, "keep_metrics", keep)
+    run_ranks(2, on_rank)
+    assert sorted(raised) == [0, 1]

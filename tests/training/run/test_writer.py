@@ -140,6 +140,19 @@ def test_a_last_checkpoint_that_does_not_fit_costs_no_results(tmp_path):
     assert warning.endswith("training continues: its results do not need this one")
 
 
+def test_a_pause_needs_a_checkpoint_to_go_on_from(tmp_path):
+    tmp_path.joinpath("checkpoints").write_text("in the way")
+
+    def pause(trainer):
+        trainer.until = 2
+
+    config = make_config(epochs=3, checkpoint_every=0)
+    (error,) = trained(tmp_path, config, Script(), prepare=pause)
+    with pytest.raises(InputError, match=r", and a paused run cannot go on from one of them; make"):
+        raise error
+    assert not (tmp_path / SUMMARY).exists()
+
+
 def spoil(trainer):
     """Let the gradient of epoch 3 be infinite, where the loss was finite."""
     step = trainer.optimizer.step
