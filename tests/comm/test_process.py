@@ -83,13 +83,15 @@ def test_a_wait_in_a_library_is_limited(limit_s, status, said):
         ),
         (
             "opened.load_mpi = forever\n"
-            "opened.choose_backend('mpi', launch, None, None, interface=None, timeout_s=0.5)"
+            "roster = SimpleNamespace(hearing=nullcontext)\n"
+            "opened.choose_backend('mpi', launch, None, roster, interface=None, timeout_s=0.5)"
         ),
     ],
 )
 def test_mpi_that_never_starts_ends_a_rank_by_name(waits):
     code = (
-        "import time\nfrom distgnn.comm import open as opened, rendezvous\n"
+        "import time\nfrom contextlib import nullcontext\nfrom types import SimpleNamespace\n"
+        "from distgnn.comm import open as opened, rendezvous\n"
         "from distgnn.comm.launch import Launch\n"
         "forever = lambda *_: time.sleep(3600)\n"
         "launch = Launch('openmpi', rank=1, size=4, local_rank=0, local_size=1)\n" + waits
