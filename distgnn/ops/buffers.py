@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,6 +56,7 @@ class Buffers:
         self.device = device
         self._blocks: dict[int, list[_Block]] = {}
         self._epoch = 0
+        self._lock = threading.Lock()
 
     def empty(self, num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
         """Return an uninitialised (num_rows, width) tensor.
@@ -81,39 +83,45 @@ class Buffers:
         return torch.frombuffer(taken, dtype=dtype).resize_(num_rows, width)
 
     def _take(self, capacity: int) -> NDArray[np.uint8]:
-        for size in (capacity, 2 * capacity):
-            for block in self._blocks.get(size, ()):
-                if block.is_free():
-                    block.used_at = self._epoch
-                    return block.memory
-        for size in [size for size in self._blocks if size < capacity]:
-            self._blocks[size] = [block for block in self._blocks[size] if not block.is_free()]
-        added = _Block(capacity, self._epoch)
-        self._blocks.setdefault(capacity, []).append(added)
-        return added.memory
+        # A block is free until somebody refers to its memory, as what is returned does. Another
+        # thread that looked before would be given the same one.
+        with self._lock:
+            for size in (capacity, 2 * capacity):
+                for block in self._blocks.get(size, ()):
+                    if block.is_free():
+                        block.used_at = self._epoch
+                        return block.memory
+            for size in [size for size in self._blocks if size < capacity]:
+                self._blocks[size] = [block for block in self._blocks[size] if not block.is_free()]
+            added = _Block(capacity, self._epoch)
+            self._blocks.setdefault(capacity, []).append(added)
+            return added.memory
 
     def owns(self, tensor: Tensor) -> bool:
         """Whether a tensor was handed out here: nobody outside the model holds it."""
         if tensor.device.type != "cpu":
             return False
         address = tensor.data_ptr()
-        return any(
-            0 <= address - block.memory.ctypes.data < block.memory.nbytes
-            for blocks in self._blocks.values()
-            for block in blocks
-        )
+        with self._lock:
+            return any(
+                0 <= address - block.memory.ctypes.data < block.memory.nbytes
+                for blocks in self._blocks.values()
+                for block in blocks
+            )
 
     def end_epoch(self) -> None:
         """Give back what has been idle for a while."""
-        self._epoch += 1
-        for capacity, blocks in self._blocks.items():
-            self._blocks[capacity] = [
-                block
-                for block in blocks
-                if self._epoch - block.used_at <= _MAX_IDLE_EPOCHS or not block.is_free()
-            ]
+        with self._lock:
+            self._epoch += 1
+            for capacity, blocks in self._blocks.items():
+                self._blocks[capacity] = [
+                    block
+                    for block in blocks
+                    if self._epoch - block.used_at <= _MAX_IDLE_EPOCHS or not block.is_free()
+                ]
 
     @property
     def num_bytes(self) -> int:
         """Reserved bytes, at most half of them untouched."""
-        return sum(block.memory.nbytes for blocks in self._blocks.values() for block in blocks)
+        with self._lock:
+            return sum(block.memory.nbytes for blocks in self._blocks.values() for block in blocks)

@@ -5,6 +5,7 @@ import gc
 import logging
 import pickle
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -436,6 +437,21 @@ def test_dropped_weights_of_attention_are_drawn_by_torchs_generator():
     whole = layer.eval()(x, edges)
     draws = torch.stack([layer.train()(x, edges) for _ in range(2000)]).mean(0)
     torch.testing.assert_close(draws, whole, rtol=0.2, atol=0.12)
+
+
+def test_another_thread_never_meets_half_the_numbers_of_edges(monkeypatch):
+    graph = graphs.graph_of(multigraph(), 30, "one", has_positions=True)
+    arange, found = torch.arange, []
+
+    def between(*given_):
+        monkeypatch.setattr(torch, "arange", arange)
+        with ThreadPoolExecutor(1) as pool:
+            found.append(pool.submit(graph._edge_dropout, 0.5).result().mask("root_from_root"))
+        return arange(*given_)
+
+    monkeypatch.setattr(torch, "arange", between)
+    found.append(graph._edge_dropout(0.5).mask("root_from_root"))
+    assert len(found) == 2
 
 
 def test_parallel_edges_are_dropped_each_for_itself():

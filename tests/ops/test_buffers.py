@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 import torch
 
-from distgnn.ops.buffers import Buffers
+from distgnn.ops.buffers import Buffers, _Block
 
 ROWS, WIDTH = 3000, 64
 
@@ -82,6 +85,23 @@ def test_a_buffer_of_a_type_that_numpy_lacks_lives_as_long_as_its_tensor():
     del first
     found = {buffers.empty(ROWS, 100, torch.bfloat16).data_ptr() for _ in range(2)}
     assert found <= {address, gone}
+
+
+def test_two_threads_are_never_given_the_same_buffer(monkeypatch):
+    buffers, is_free, both_looked = Buffers(), _Block.is_free, threading.Barrier(2)
+    buffers.empty(ROWS, WIDTH, torch.float32)
+
+    def looking(block):
+        found = is_free(block)
+        with suppress(threading.BrokenBarrierError):
+            both_looked.wait(timeout=0.5)
+        return found
+
+    monkeypatch.setattr(_Block, "is_free", looking)
+    with ThreadPoolExecutor(2) as pool:
+        tensors = [pool.submit(buffers.empty, ROWS, WIDTH, torch.float32) for _ in range(2)]
+        first, second = (tensor.result() for tensor in tensors)
+    assert first.data_ptr() != second.data_ptr()
 
 
 def test_buffers_are_aligned_and_have_the_shape_asked_for():

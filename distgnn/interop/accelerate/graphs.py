@@ -142,8 +142,10 @@ class EdgeGraph(LocalGraph):
             # The other blocks of a whole graph have no edges.
             nothing = torch.zeros(0, dtype=torch.int64)
             names = ("leaf_from_root", "root_from_leaf", "leaf_from_leaf")
-            self._edge_number = dict.fromkeys(names, nothing)
-            self._edge_number["root_from_root"] = torch.arange(num_edges)
+            edge_number = dict.fromkeys(names, nothing)
+            edge_number["root_from_root"] = torch.arange(num_edges)
+            # Only when it is whole: another thread reads it as soon as it is not empty.
+            self._edge_number = edge_number
         seed = int(torch.randint(2**63 - 1, ()))
         return EdgeDropout(probability, seed, self._edge_number)  # type: ignore[arg-type]
 
