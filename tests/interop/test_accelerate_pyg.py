@@ -147,6 +147,30 @@ def test_weights_of_edges_count(name):
         )
 
 
+@pytest.mark.parametrize("name", ["gcn", "gcn cached", "gcn without norm", "sgc", "appnp"])
+def test_our_kernels_take_weights_of_single_precision(name, plain_calls):
+    torch.manual_seed(0)
+    layer = LAYERS[name]()
+    accelerated = accelerate(copy.deepcopy(layer), strict=True)
+    edges, x = multigraph(), rows().float()
+    weight = torch.rand(edges.shape[1])
+    found = values(accelerated, x, edges, weight)
+    assert plain_calls() == []
+    assert_equal(found, values(layer, x, edges, weight), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gcn", "gcn improved", "gcn cached", "sgc", "appnp cached"])
+@pytest.mark.parametrize("is_weighted", [True, False])
+def test_rows_of_double_precision_have_weights_of_double_precision(name, is_weighted):
+    torch.manual_seed(0)
+    layer, accelerated = both(LAYERS[name]())
+    edges = multigraph()
+    weight = torch.rand(edges.shape[1], dtype=torch.float64) if is_weighted else None
+    expected = values(layer, rows(), edges, weight)
+    for _ in range(2):
+        assert_equal(values(accelerated, rows(), edges, weight), expected, tolerance=1e-12)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_of_the_example_gives_what_pygs_gives(example, name):
     torch.manual_seed(0)

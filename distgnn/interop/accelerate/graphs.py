@@ -288,7 +288,7 @@ def graph_of(
 def weighted_graph_of(
     edge_index: Tensor,
     edge_weight: Tensor | None,
-    num_vertices: int,
+    rows: Tensor,
     kind: Hashable,
     normalize: Callable[[], tuple[Tensor, Tensor]],
 ) -> EdgeGraph | None:
@@ -297,13 +297,17 @@ def weighted_graph_of(
     Args:
         edge_index: (2, num_edges) int64.
         edge_weight: (num_edges,), or None.
-        num_vertices: Vertices of the graph.
+        rows: (num_vertices, width). Rows that are to be summed.
         kind: Tells how the weights are made.
         normalize: Makes the edges and their weights.
 
     Returns:
-        The graph; None where an edge has an end that is no vertex, or a weight is not finite.
+        The graph; None where an edge has an end that is no vertex, or a weight is not finite. None
+        also where rows are float64: weights of our kernels are float32.
     """
+    if rows.dtype == torch.float64:
+        return None
+    num_vertices = len(rows)
     graphs = _graphs_of(edge_index, num_vertices)
     if edge_weight is not None:
         graphs = graphs.weighted(edge_weight)

@@ -110,7 +110,7 @@ def _normalized(
         return found
 
     kind = "normalized", is_improved, conv.add_self_loops
-    return weighted_graph_of(edge_index, edge_weight, len(x), kind, normalize), _SUM
+    return weighted_graph_of(edge_index, edge_weight, x, kind, normalize), _SUM
 
 
 def _weighted(
@@ -120,7 +120,7 @@ def _weighted(
     if edge_weight is None:
         return graph_of(edge_index, len(x), "given"), _SUM
     graph = weighted_graph_of(
-        edge_index, edge_weight, len(x), "weighted", lambda: (edge_index, edge_weight)
+        edge_index, edge_weight, x, "weighted", lambda: (edge_index, edge_weight)
     )
     return graph, _SUM
 
