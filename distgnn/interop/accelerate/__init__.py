@@ -30,9 +30,14 @@ def accelerate(model: Model, *, strict: bool = False, undo: bool = False) -> Mod
     as before. The log of `distgnn` names at level INFO the convolutions that stay as they are.
 
     What depends on a graph alone is made at the first call with an `edge_index` or DGLGraph, found
-    again by the object, and freed with it. A change of the object is noticed. Rows that come again
-    unchanged and without a gradient are taken for the input of the model: what is made of them with
-    the graph alone is made once. Gradients of gradients are not supported.
+    again by the object, and freed with it. Rows that come again unchanged and without a gradient
+    are taken for the input of the model: what is made of them with the graph alone is made once.
+    Gradients of gradients are not supported.
+
+    A change of a DGLGraph is noticed, and one of a tensor if torch counts it. Torch does not count
+    what is written through `.data`, or by numpy into memory that both share. Then only a sample of
+    the values is compared. A change that the sample misses leaves the results of the old values:
+    pass a new tensor, such as `edge_index.clone()`, after writing in these ways.
 
     Args:
         model: Any module.
