@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from distgnn.datasets.errors import InputError
 from distgnn.interop.accelerate import accelerate
 
 os.environ.setdefault("DGLBACKEND", "pytorch")
@@ -183,6 +184,29 @@ def test_other_calls_go_to_dgl(plain_calls):
     pool = accelerate(theirs.SAGEConv(IN, OUT, "pool"))
     assert type(pool) is theirs.SAGEConv
     assert plain_calls == ["GraphConv", "GraphConv"]
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [(lambda: theirs.SAGEConv(IN, OUT, "mean"), "fc_neigh"), (LAYERS["gat"], "fc")],
+)
+def test_a_map_with_a_bias_that_dgls_lacks_is_left_to_dgl(make, name):
+    layer = make()
+    setattr(layer, name, nn.Linear(IN, OUT if name == "fc_neigh" else 6))
+    graph = multigraph()
+    accelerated = accelerate(copy.deepcopy(layer))
+    assert_equal(values(accelerated, graph, rows()), values(layer, graph, rows()))
+    with pytest.raises(InputError, match=f"{name} has a bias"):
+        accelerate(layer, strict=True)
+
+
+@pytest.mark.parametrize("kind", ["GATConv", "GATv2Conv"])
+def test_all_weights_of_attention_may_be_dropped(kind, plain_calls):
+    layer = accelerate(getattr(theirs, kind)(IN, 3, 2, attn_drop=1.0), strict=True).train()
+    assert torch.equal(layer(multigraph(), rows()), torch.zeros(30, 2, 3))
+    assert plain_calls == [kind]
+    layer.eval()(multigraph(), rows())
+    assert plain_calls == [kind]
 
 
 def test_a_change_of_the_graph_is_noticed():

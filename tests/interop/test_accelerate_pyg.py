@@ -348,12 +348,13 @@ def test_weights_of_attention_are_returned_as_before():
     torch.testing.assert_close(found, expected)
 
 
-def test_a_layer_that_waits_for_its_input_is_accelerated(plain_calls):
-    layer = accelerate(pyg.GCNConv(-1, OUT), strict=True)
+@pytest.mark.parametrize("kind", ["GCNConv", "SAGEConv", "GATConv", "GATv2Conv", "SGConv"])
+def test_a_layer_that_waits_for_its_input_is_accelerated(kind, plain_calls):
+    layer = accelerate(getattr(pyg, kind)(-1, OUT), strict=True)
     first = layer(rows().float(), multigraph())
-    assert plain_calls() == ["GCNConv"]
+    assert plain_calls() == [kind]
     torch.testing.assert_close(layer(rows().float(), multigraph()), first)
-    assert plain_calls() == ["GCNConv"]
+    assert plain_calls() == [kind]
 
 
 def test_an_edge_that_ends_nowhere_is_pygs_error():
@@ -369,6 +370,31 @@ def test_a_watched_or_replaced_map_is_left_to_pyg(plain_calls):
     layer.lin.register_forward_hook(lambda *_: seen.append(True))
     layer(rows().float(), multigraph())
     assert (seen, plain_calls()) == ([True], ["GCNConv"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("GCNConv", "lin"), ("GATConv", "lin"), ("SAGEConv", "lin_r")]
+)
+def test_a_map_with_a_bias_that_pygs_lacks_is_left_to_pyg(kind, name):
+    layer = getattr(pyg, kind)(IN, OUT)
+    setattr(layer, name, nn.Linear(IN, OUT))
+    layer, accelerated = layer.double(), accelerate(copy.deepcopy(layer).double())
+    assert_equal(values(accelerated, rows(), multigraph()), values(layer, rows(), multigraph()))
+    with pytest.raises(InputError, match=f"{name} has a bias"):
+        accelerate(layer, strict=True)
+    replaced = accelerate(getattr(pyg, kind)(IN, OUT)).double()
+    setattr(replaced, name, getattr(layer, name))
+    assert replaced.reason() == f"{name} has a bias"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("SAGEConv", "lin_l"), ("GATv2Conv", "lin_r"), ("SGConv", "lin")]
+)
+def test_a_map_put_in_place_of_one_with_a_bias_counts(kind, name):
+    layer = getattr(pyg, kind)(IN, OUT)
+    setattr(layer, name, nn.Linear(IN, OUT))
+    layer, accelerated = both(layer)
+    assert_equal(values(accelerated, rows(), multigraph()), values(layer, rows(), multigraph()))
 
 
 def test_transforms_of_functions_are_left_to_pyg(plain_calls):
@@ -461,6 +487,16 @@ def test_dropped_weights_of_attention_are_drawn_by_torchs_generator():
     whole = layer.eval()(x, edges)
     draws = torch.stack([layer.train()(x, edges) for _ in range(2000)]).mean(0)
     torch.testing.assert_close(draws, whole, rtol=0.2, atol=0.12)
+
+
+@pytest.mark.parametrize("kind", ["GATConv", "GATv2Conv"])
+def test_all_weights_of_attention_may_be_dropped(kind, plain_calls):
+    layer = accelerate(getattr(pyg, kind)(IN, OUT, dropout=1.0, bias=False), strict=True).train()
+    found = layer(rows().float(), multigraph())
+    assert plain_calls() == [kind]
+    assert torch.equal(found, torch.zeros(30, OUT))
+    layer.eval()(rows().float(), multigraph())
+    assert plain_calls() == [kind]
 
 
 def test_another_thread_never_meets_half_the_numbers_of_edges(monkeypatch):

@@ -27,6 +27,7 @@ from distgnn.interop.accelerate.graphs import (
 )
 from distgnn.interop.accelerate.layers import (
     attend,
+    drops_some,
     is_plain,
     is_usual_call,
     isomorphism,
@@ -103,11 +104,21 @@ def _is_allowed(layer: Any, graph: EdgeGraph | None) -> bool:
     return graph is not None and (layer._allow_zero_in_degree or not _no_in_edges(graph))
 
 
-def _linear_reason(layer: Any, *names: str) -> str | None:
-    """Say which linear map is not an ordinary one, if any is."""
-    for name in names:
-        if not is_plain(getattr(layer, name), torch.nn.Linear):
+def _linear_reason(layer: Any, *bare: str, biased: tuple[str, ...] = ()) -> str | None:
+    """Say which linear map is not an ordinary one, if any is.
+
+    Args:
+        layer: A layer.
+        bare: Names of maps whose weight alone is read.
+        biased: Names of those whose bias is read, too.
+    """
+    for name in (*bare, *biased):
+        module = getattr(layer, name)
+        if not is_plain(module, torch.nn.Linear):
             return f"{name} is no plain Linear"
+        # DGL makes these without one: it is from a map that was put in place of DGL's.
+        if name in bare and module.bias is not None:
+            return f"{name} has a bias"
     return None
 
 
@@ -136,8 +147,8 @@ class SAGEConv(theirs.SAGEConv):  # type: ignore[misc]
         """Say why our kernels do not answer for this layer, if they do not."""
         if self._aggre_type not in ("mean", "gcn"):
             return f"aggregator_type={self._aggre_type}"
-        names = ("fc_neigh", *(["fc_self"] if self._aggre_type == "mean" else []))
-        return _linear_reason(self, *names)
+        biased = ("fc_self",) if self._aggre_type == "mean" else ()
+        return _linear_reason(self, "fc_neigh", biased=biased)
 
     def forward(self, graph: Any, feat: Any, edge_weight: Any = None) -> Any:
         """Apply the layer."""
@@ -169,12 +180,14 @@ class GATConv(theirs.GATConv):  # type: ignore[misc]
         self, graph: Any, feat: Any, edge_weight: Any = None, get_attention: bool = False
     ) -> Any:
         """Apply the layer."""
-        if edge_weight is None and not get_attention and self.reason() is None:
+        dropout = _probability(self.attn_drop)
+        is_usual = edge_weight is None and not get_attention and drops_some(dropout)
+        if is_usual and self.reason() is None:
             found = _graph_of(graph, feat, is_attended=True)
             if _is_allowed(self, found) and self.fc.weight.dtype == feat.dtype:
                 rows = self.feat_drop(feat)
                 vectors = self.attn_l[0], self.attn_r[0]
-                slope, dropout = self.leaky_relu.negative_slope, _probability(self.attn_drop)
+                slope = self.leaky_relu.negative_slope
                 means = attend(found, rows, self.fc.weight, vectors, slope=slope, dropout=dropout)
                 bias = self.bias if self.has_explicit_bias else None
                 return _ended(self, means, rows, bias)
@@ -186,11 +199,12 @@ class GATv2Conv(theirs.GATv2Conv):  # type: ignore[misc]
 
     def reason(self) -> str | None:
         """Say why our kernels do not answer for this layer, if they do not."""
-        return _linear_reason(self, "fc_src", "fc_dst")
+        return _linear_reason(self, biased=("fc_src", "fc_dst"))
 
     def forward(self, graph: Any, feat: Any, get_attention: bool = False) -> Any:
         """Apply the layer."""
-        if not get_attention and self.reason() is None:
+        dropout = _probability(self.attn_drop)
+        if not get_attention and drops_some(dropout) and self.reason() is None:
             found = _graph_of(graph, feat, is_attended=True)
             if _is_allowed(self, found) and self.fc_src.weight.dtype == feat.dtype:
                 rows = self.feat_drop(feat)
@@ -203,7 +217,7 @@ class GATv2Conv(theirs.GATv2Conv):  # type: ignore[misc]
                     target_rows=targets,
                     vectors=self.attn[0],
                     slope=self.leaky_relu.negative_slope,
-                    dropout=_probability(self.attn_drop),
+                    dropout=dropout,
                 )
                 return _ended(self, means, rows, None)
         return super().forward(graph, feat, get_attention)
@@ -253,7 +267,7 @@ class SGConv(theirs.SGConv):  # type: ignore[misc]
 
     def reason(self) -> str | None:
         """Say why our kernels do not answer for this layer, if they do not."""
-        return _linear_reason(self, "fc")
+        return _linear_reason(self, biased=("fc",))
 
     def forward(self, graph: Any, feat: Any, edge_weight: Any = None) -> Any:
         """Apply the layer."""

@@ -73,6 +73,15 @@ def is_plain(module: Any, *kinds: type) -> bool:
     )
 
 
+def drops_some(probability: float) -> bool:
+    """Whether our kernels drop weights with this probability.
+
+    They divide by that of being kept. Where all are dropped, or it is no probability, the other
+    library answers, or names the error.
+    """
+    return 0 <= probability < 1
+
+
 @dataclass(frozen=True)
 class Propagation:
     """A multiplication by (S)^hops, S a weighted sum; equal ones are one to a graph's memory.

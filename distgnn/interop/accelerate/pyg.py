@@ -25,6 +25,7 @@ from distgnn.interop.accelerate.graphs import (
 from distgnn.interop.accelerate.layers import (
     Propagation,
     attend,
+    drops_some,
     is_plain,
     is_usual_call,
     isomorphism,
@@ -66,14 +67,23 @@ def _message_reason(conv: Any, reduces: tuple[str, ...] = ("add", "sum")) -> str
     return None
 
 
-def _linear_reason(conv: Any, *names: str) -> str | None:
-    """Say which linear map is not an ordinary one, if any is."""
-    for name in names:
+def _linear_reason(conv: Any, *bare: str, biased: tuple[str, ...] = ()) -> str | None:
+    """Say which linear map is not an ordinary one, if any is.
+
+    Args:
+        conv: A layer.
+        bare: Names of maps whose weight alone is read.
+        biased: Names of those whose bias is read, too.
+    """
+    for name in (*bare, *biased):
         module = getattr(conv, name)
         # One that waits for its first input has a hook for that; PyG answers its first call.
         is_waiting = type(module) is Linear and is_lazy(module.weight)
         if not (is_waiting or is_plain(module, Linear, torch.nn.Linear)):
             return f"{name} is no plain Linear"
+        # PyG makes these without one: it is from a map that was put in place of PyG's.
+        if name in bare and module.bias is not None:
+            return f"{name} has a bias"
     return None
 
 
@@ -184,8 +194,9 @@ class SAGEConv(pyg.SAGEConv):  # type: ignore[misc]
 
     def reason(self) -> str | None:
         """Say why our kernels do not answer for this layer, if they do not."""
-        names = ("lin_l", *(["lin_r"] if self.root_weight else []))
-        return _message_reason(self, tuple(_REDUCES)) or _linear_reason(self, *names)
+        bare = ["lin_r"] if self.root_weight else []
+        maps_reason = _linear_reason(self, *bare, biased=("lin_l",))
+        return _message_reason(self, tuple(_REDUCES)) or maps_reason
 
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Any:
         """Apply the layer."""
@@ -227,12 +238,14 @@ class GATConv(pyg.GATConv):  # type: ignore[misc]
         return_attention_weights: Any = None,
     ) -> Any:
         """Apply the layer."""
+        dropout = self.dropout if self.training else 0.0
         if (
             edge_attr is None
             and return_attention_weights is None
             and self.reason() is None
-            and _is_ours(x, edge_index, self.att_src)
+            and _is_ours(x, edge_index, self.lin.weight, self.att_src)
             and _fits(size, x)
+            and drops_some(dropout)
         ):
             loops = "one" if self.add_self_loops else "given"
             graph = graph_of(edge_index, len(x), loops, has_positions=True)  # type: ignore[arg-type]
@@ -244,7 +257,7 @@ class GATConv(pyg.GATConv):  # type: ignore[misc]
                     self.lin.weight,
                     (self.att_src[0], self.att_dst[0]),
                     slope=self.negative_slope,
-                    dropout=self.dropout if self.training else 0.0,
+                    dropout=dropout,
                 )
                 return joined(
                     means, self.heads, concat=self.concat, residual=residual, bias=self.bias
@@ -259,18 +272,20 @@ class GATv2Conv(pyg.GATv2Conv):  # type: ignore[misc]
         """Say why our kernels do not answer for this layer, if they do not."""
         if self.edge_dim is not None:
             return f"edge_dim={self.edge_dim}"
-        return _message_reason(self) or _linear_reason(self, "lin_l", "lin_r")
+        return _message_reason(self) or _linear_reason(self, biased=("lin_l", "lin_r"))
 
     def forward(
         self, x: Any, edge_index: Any, edge_attr: Any = None, return_attention_weights: Any = None
     ) -> Any:
         """Apply the layer."""
+        dropout = self.dropout if self.training else 0.0
         # Whatever its value, PyG's forward returns weights where it is true.
         if (
             edge_attr is None
             and not return_attention_weights
             and self.reason() is None
-            and _is_ours(x, edge_index, self.att)
+            and _is_ours(x, edge_index, self.lin_l.weight, self.lin_r.weight, self.att)
+            and drops_some(dropout)
         ):
             loops = "one" if self.add_self_loops else "given"
             graph = graph_of(edge_index, len(x), loops, has_positions=True)  # type: ignore[arg-type]
@@ -285,7 +300,7 @@ class GATv2Conv(pyg.GATv2Conv):  # type: ignore[misc]
                     target_rows=targets,
                     vectors=self.att[0],
                     slope=self.negative_slope,
-                    dropout=self.dropout if self.training else 0.0,
+                    dropout=dropout,
                 )
                 return joined(
                     means, self.heads, concat=self.concat, residual=residual, bias=self.bias
@@ -314,7 +329,7 @@ class SGConv(pyg.SGConv):  # type: ignore[misc]
 
     def reason(self) -> str | None:
         """Say why our kernels do not answer for this layer, if they do not."""
-        return _message_reason(self) or _linear_reason(self, "lin")
+        return _message_reason(self) or _linear_reason(self, biased=("lin",))
 
     def forward(self, x: Any, edge_index: Any, edge_weight: Any = None) -> Any:
         """Apply the layer."""
