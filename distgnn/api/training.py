@@ -546,12 +546,13 @@ def _train_each(
     from distgnn.training.loop.stop import agree, stopped
     from distgnn.training.run.directory import RunDirectory
     from distgnn.training.run.series import FILE, check_folders, clear, summarise_series
+    from distgnn.training.tasks.tasks import resolve
 
     may_exist = asked.resume or asked.overwrite
     on_rank_0(group, lambda: check_folders(asked.folder, members, may_exist=may_exist))
     if asked.overwrite:
-        # All that is wrong with what was asked for is to be found out before.
-        collectively(group, lambda: asked.source.open(asked.say))
+        # What is wrong with the graph, or with these settings for it, is to be found out before.
+        collectively(group, lambda: resolve(asked.config, asked.source.open(asked.say).ends))
         # Else --resume, after a kill, would take runs for its own that were to be replaced.
         on_rank_0(group, lambda: clear(asked.folder, members, asked.say))
     ended, summaries = _Ended(asked, group), []

@@ -411,7 +411,8 @@ class Roster:
             yield
         finally:
             is_over.set()
-            thread.join()
+            # A rank 0 that is stopped does not answer; whoever asks it next says so.
+            thread.join(2 * self._tick_s)
 
     def _end_with_others(self, is_over: threading.Event) -> None:
         while not is_over.wait(self._tick_s):

@@ -125,6 +125,16 @@ def test_runs_that_are_replaced_are_removed_before_the_first_begins(distgnn, rin
         assert (config["train"]["lr"], config["train"]["epochs"]) == (0.5, 3)
 
 
+def test_a_series_that_cannot_be_replaces_nothing(distgnn, ring, here):
+    command = ["train", ring, "--run", "s", "--seeds", 2, *QUICK]
+    assert distgnn(*command).status == 0
+    assert distgnn(*command, "--overwrite", "--metric", "rmse").status == 2
+    assert distgnn("train", "rong.npz", *command[2:], "--overwrite").status == 2
+    for seed in range(2):
+        assert (here / f"s/seed-{seed}/model.safetensors").exists()
+    assert (here / "s/series.json").exists()
+
+
 class StruckInItsLastEpoch:
     """Progress of a run that is asked to stop as it ends."""
 
