@@ -109,6 +109,8 @@ def _runs_of_series(folder: Path) -> list[str]:
         return []
     series = RunDirectory(folder).read_json(FILE)
     with _whole(folder / FILE):
+        if not series["runs"]:
+            raise LookupError("runs is empty")
         # A longer series may have been here before.
         return [str(folder / run["run"]) for run in series["runs"]]
 
