@@ -118,7 +118,7 @@ def read_packed(archive: zipfile.ZipFile, member: str) -> bytes:
     Raises:
         ValueError: Or another one of `ARCHIVE_DAMAGES`, as `open_packed` does.
     """
-    # Without a size, zipfile unpacks all that there is before it cuts that to what is told.
+    # If it is asked for no size, zipfile unpacks the whole member, and cuts it to its size then.
     with open_packed(archive, member) as stream:
         return stream.read(archive.getinfo(member).file_size)
 

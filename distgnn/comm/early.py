@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from distgnn.comm.errors import PeerError
 from distgnn.comm.launch import detect
-from distgnn.comm.process import die_with_parent, end_orphan
+from distgnn.comm.process import allow_files, die_with_parent, end_orphan
 from distgnn.comm.rendezvous import meet, meets_without_help
 from distgnn.comm.roster import Roster, is_same_flaw
 from distgnn.datasets import InputError
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # Ranks that start together load torch for very different times on a busy machine; this ends sooner
 # where all are there.
 _TELL_S = 30.0
+# A rank has a connection to each other one, rank 0 three clients of its store besides.
+_FILES_PER_RANK = 8
 
 
 class _Start:
@@ -85,7 +87,6 @@ def open_meeting(
     """
     found = _START.found
     if found is None or found[1].cause or found[1].is_stranger:  # of an earlier attempt
-        _START.is_over = False
         if found is not None:
             found[1].linger()
             found[0].store.close()
@@ -154,6 +155,8 @@ def _meet(
     launch: Launch, interface: str | None, timeout_s: float, stale_s: float
 ) -> tuple[Meeting, Roster]:
     _START.found, _START.is_over = None, False
+    # Ranks call rank 0 before they have loaded anything.
+    allow_files(_FILES_PER_RANK * launch.size)
     place = meet(
         launch,
         os.environ,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from distgnn.comm.launch import detect
 from distgnn.comm.mpi_library import MPI_LAUNCHERS, late_start, load_mpi
-from distgnn.comm.process import allow_files, die_with_parent, limited
+from distgnn.comm.process import die_with_parent, limited
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 BACKENDS = ("auto", "gloo", "mpi", "nccl")
 _CONNECT_S = 25.0
 _CONNECT_S_PER_RANK = 0.1
-# A rank has a connection to each other one, rank 0 three clients of its store besides.
-_FILES_PER_RANK = 8
 
 
 def _check_no_process_group(backend: str, launch: Launch) -> None:
@@ -103,7 +101,6 @@ def open_group(
     from distgnn.comm.rendezvous import common_interface
 
     die_with_parent()
-    allow_files(_FILES_PER_RANK * launch.size)
     place, roster = early.open_meeting(
         launch, interface=interface, timeout_s=timeout_s, stale_s=stale_s
     )

@@ -117,14 +117,7 @@ class Roster:
     def _listen(self) -> None:
         sentence, status = "", EXIT_RETRY
         while not sentence and not self._is_opening.wait(self._tick_s):
-            try:
-                self._hear()
-            except InputError as error:
-                sentence, status = str(error), _EXIT_BAD_INPUT
-            except PeerError as error:
-                sentence = str(error)
-            except RuntimeError:
-                sentence = self._lost_store()
+            sentence, status = self._news()
         if not sentence:
             return
         self._verdict = sentence
@@ -146,6 +139,18 @@ class Roster:
             end_process(status)
         finally:
             self._speaking.release()
+
+    def _news(self) -> tuple[str, int]:
+        """Return why the job ends, with the status to end with; an empty text if it goes on."""
+        try:
+            self._hear()
+        except InputError as error:
+            return str(error), _EXIT_BAD_INPUT
+        except PeerError as error:
+            return str(error), EXIT_RETRY
+        except RuntimeError:
+            return self._lost_store(), EXIT_RETRY
+        return "", EXIT_RETRY
 
     def take_over(self) -> None:
         """Have this thread say why the process ends, and no longer the one that listens.
@@ -415,23 +420,14 @@ class Roster:
             thread.join(2 * self._tick_s)
 
     def _end_with_others(self, is_over: threading.Event) -> None:
-        while not is_over.wait(self._tick_s):
-            status = EXIT_RETRY
-            try:
-                self._hear()
-                continue
-            except InputError as error:
-                sentence, status = str(error), _EXIT_BAD_INPUT
-            except PeerError as error:
-                sentence = str(error)
-            except RuntimeError:
-                sentence = self._lost_store()
-            # Whoever is in no library hears it too, and ends in order.
-            if not is_over.wait(2 * self._tick_s):
-                print_last(sentence)
-                self.linger()
-                end_process(status)
-            return
+        sentence, status = "", EXIT_RETRY
+        while not sentence and not is_over.wait(self._tick_s):
+            sentence, status = self._news()
+        # Whoever is in no library hears it too, and ends in order.
+        if sentence and not is_over.wait(2 * self._tick_s):
+            print_last(sentence)
+            self.linger()
+            end_process(status)
 
     @contextmanager
     def watching(self, connect: Callable[[], Store]) -> Iterator[None]:

@@ -86,10 +86,11 @@ class _Seen(NamedTuple):
     def is_of(self, rows: Rows, picked: Tensor | None) -> bool:
         """Return whether these are the very same, and unchanged."""
         # Not by ==, which weak references hand on to what they refer to.
-        known = None if self.picked is None else self.picked()
-        is_all = self.picked is None
-        is_same = self.rows() is rows and self.version == _version(rows)
-        return is_same and known is picked and is_all == (picked is None)
+        if self.rows() is not rows or self.version != _version(rows):
+            return False
+        if self.picked is None or picked is None:
+            return self.picked is None and picked is None
+        return self.picked() is picked
 
 
 class _Read:

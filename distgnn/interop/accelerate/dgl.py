@@ -32,6 +32,7 @@ from distgnn.interop.accelerate.layers import (
     is_usual_call,
     isomorphism,
     linear,
+    map_reason,
     mapped_sum,
     polynomial,
     scaled,
@@ -105,21 +106,7 @@ def _is_allowed(layer: Any, graph: EdgeGraph | None) -> bool:
 
 
 def _linear_reason(layer: Any, *bare: str, biased: tuple[str, ...] = ()) -> str | None:
-    """Say which linear map is not an ordinary one, if any is.
-
-    Args:
-        layer: A layer.
-        bare: Names of maps whose weight alone is read.
-        biased: Names of those whose bias is read, too.
-    """
-    for name in (*bare, *biased):
-        module = getattr(layer, name)
-        if not is_plain(module, torch.nn.Linear):
-            return f"{name} is no plain Linear"
-        # DGL makes these without one: it is from a map that was put in place of DGL's.
-        if name in bare and module.bias is not None:
-            return f"{name} has a bias"
-    return None
+    return map_reason(layer, bare, biased, lambda module: is_plain(module, torch.nn.Linear))
 
 
 class GraphConv(theirs.GraphConv):  # type: ignore[misc]

@@ -16,7 +16,7 @@ from distgnn.nn.gat import with_scores
 from distgnn.nn.update import Layer, Maps, update
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -71,6 +71,27 @@ def is_plain(module: Any, *kinds: type) -> bool:
         or module._backward_hooks
         or module._backward_pre_hooks
     )
+
+
+def map_reason(
+    layer: Any, bare: Sequence[str], biased: Sequence[str], is_known: Callable[[Any], bool]
+) -> str | None:
+    """Say which linear map of a layer is not an ordinary one, if any is.
+
+    Args:
+        layer: A layer of the other library.
+        bare: Names of maps whose weight alone is read.
+        biased: Names of those whose bias is read, too.
+        is_known: Whether a map is one of those that the library makes.
+    """
+    for name in (*bare, *biased):
+        module = getattr(layer, name)
+        if not is_known(module):
+            return f"{name} is no plain Linear"
+        # The libraries make these without one: it is of a map that was put in place of theirs.
+        if name in bare and module.bias is not None:
+            return f"{name} has a bias"
+    return None
 
 
 def drops_some(probability: float) -> bool:

@@ -31,6 +31,7 @@ from distgnn.interop.accelerate.layers import (
     isomorphism,
     joined,
     linear,
+    map_reason,
     mapped_sum,
     polynomial,
     scaled,
@@ -68,23 +69,13 @@ def _message_reason(conv: Any, reduces: tuple[str, ...] = ("add", "sum")) -> str
 
 
 def _linear_reason(conv: Any, *bare: str, biased: tuple[str, ...] = ()) -> str | None:
-    """Say which linear map is not an ordinary one, if any is.
+    return map_reason(conv, bare, biased, _is_known_map)
 
-    Args:
-        conv: A layer.
-        bare: Names of maps whose weight alone is read.
-        biased: Names of those whose bias is read, too.
-    """
-    for name in (*bare, *biased):
-        module = getattr(conv, name)
-        # One that waits for its first input has a hook for that; PyG answers its first call.
-        is_waiting = type(module) is Linear and is_lazy(module.weight)
-        if not (is_waiting or is_plain(module, Linear, torch.nn.Linear)):
-            return f"{name} is no plain Linear"
-        # PyG makes these without one: it is from a map that was put in place of PyG's.
-        if name in bare and module.bias is not None:
-            return f"{name} has a bias"
-    return None
+
+def _is_known_map(module: Any) -> bool:
+    # One that waits for its first input has a hook for that; PyG answers its first call.
+    is_waiting = type(module) is Linear and is_lazy(module.weight)
+    return is_waiting or is_plain(module, Linear, torch.nn.Linear)
 
 
 def _is_ours(x: Any, edge_index: Any, *weights: Tensor | None) -> bool:
