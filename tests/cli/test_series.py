@@ -17,6 +17,7 @@ from distgnn.cli import _come, build_parser
 from distgnn.datasets.errors import InputError
 from distgnn.training.loop.stop import StoppedError
 from distgnn.training.run.series import as_published
+from distgnn.training.run.signals import StopSignals
 
 QUICK = ("--epochs", 3, "--hidden", 4, "--quiet", "--json")
 
@@ -138,19 +139,32 @@ def test_a_series_that_cannot_be_replaces_nothing(distgnn, ring, here):
 class StruckInItsLastEpoch:
     """Progress of a run that is asked to stop as it ends."""
 
+    def __init__(self, monkeypatch):
+        self.listening = []
+        heard = StopSignals.heard
+
+        def kept(stop):
+            self.listening.append(stop)
+            return heard(stop)
+
+        monkeypatch.setattr(StopSignals, "heard", kept)
+
     def epoch(self, record):
         if record["epoch"] == 2:
             os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0.3)  # until the thread has heard it
+            while not any(stop.signal_number for stop in self.listening):
+                time.sleep(0.01)
 
     def __getattr__(self, name):
         return lambda *words: None
 
 
-def test_a_series_that_is_asked_to_stop_in_the_last_epoch_of_a_run_begins_no_other(ring, here):
+def test_a_series_that_is_asked_to_stop_in_the_last_epoch_of_a_run_begins_no_other(
+    ring, here, monkeypatch
+):
     words = {"out": "s", "seeds": 2, "epochs": 3, "hidden": 4}
     with pytest.raises(StoppedError, match="was asked to stop by SIGTERM: the checkpoint of epo"):
-        dg.train(str(ring), progress=StruckInItsLastEpoch(), **words)
+        dg.train(str(ring), progress=StruckInItsLastEpoch(monkeypatch), **words)
     assert (here / "s/seed-0/summary.json").exists()
     assert not (here / "s/seed-1").exists()
     assert len(dg.train(str(ring), quiet=True, resume=True, **words).runs) == 2
